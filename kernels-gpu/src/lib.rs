@@ -1,1 +1,34 @@
-//! TODO
+//! Attention forward kernels, written once and generic over [`cuda_std::Warp`].
+//!
+//! On the `nvptx64` target each row of the [`catalog`] becomes a PTX entry; on any other this is an ordinary library
+//! that the emulator instantiates. The modules stand in the order in which a tile travels:
+//!
+//! * [`abi`]: what the host passes.
+//! * [`catalog`]: the table of kernels; one row makes the entry, the host's descriptor and the emulator's instance.
+//! * [`config`]: a kernel's compile-time choices and its shared-memory plan.
+//! * [`entry`]: from parameters and block index to one CTA's work.
+//! * [`schedule`]: which query tile, which keys, where masking begins.
+//! * [`mainloop`]: the algorithm.
+//! * [`pipeline`]: tiles on their way into shared memory.
+//! * [`matmul`], [`mask`], [`softmax`], [`epilogue`]: its steps.
+//! * [`format`]: element types, their matrix instructions and roundings.
+//! * [`tile`]: global, shared and register tiles.
+#![no_std]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
+
+pub mod abi;
+pub mod catalog;
+pub mod config;
+pub mod entry;
+pub mod epilogue;
+pub mod format;
+pub mod mainloop;
+pub mod mask;
+pub mod matmul;
+pub mod pipeline;
+pub mod schedule;
+pub mod softmax;
+pub mod tile;
+
+/// Where this crate's sources lie, for the build that compiles them to PTX.
+pub const SOURCE_DIR: &str = env!("CARGO_MANIFEST_DIR");

@@ -1,0 +1,68 @@
+//! Which lane and register of a warp holds which element of a matrix operand, for each MMA shape, and which row each
+//! lane must point at so that `ldmatrix` puts the elements there.
+//!
+//! Every map is written once, generic over [`LaneU32`]: kernels call it with a warp's lanes, the emulator and the
+//! tests with plain integers. Source: PTX ISA, "Matrix Fragments for mma" and "ldmatrix".
+
+use crate::LaneU32;
+
+/// `mma.m16n8k16`, 16-bit operands: A is 16x16 (rows of k), B is 16x8, C and D are 16x8.
+///
+/// A operand register holds two elements, `half` 0 in its low bits. An accumulator register holds one.
+pub mod m16n8k16 {
+    use super::LaneU32;
+
+    /// Rows of A and of the accumulators.
+    pub const M: usize = 16;
+    /// Columns of B and of the accumulators.
+    pub const N: usize = 8;
+    /// The summed dimension.
+    pub const K: usize = 16;
+
+    /// `(row, k)` of half `half` of A's register `register` (0 to 3).
+    #[inline(always)]
+    pub fn a<I: LaneU32>(lane: I, register: u32, half: u32) -> (I, I) {
+        ((lane >> 2) + 8 * (register & 1), ((lane & 3) << 1) + (8 * (register >> 1) + half))
+    }
+
+    /// `(k, column)` of half `half` of B's register `register` (0 or 1).
+    #[inline(always)]
+    pub fn b<I: LaneU32>(lane: I, register: u32, half: u32) -> (I, I) {
+        (((lane & 3) << 1) + (8 * register + half), lane >> 2)
+    }
+
+    /// `(row, column)` of accumulator `register` (0 to 3).
+    #[inline(always)]
+    pub fn accumulator<I: LaneU32>(lane: I, register: u32) -> (I, I) {
+        ((lane >> 2) + 8 * (register >> 1), ((lane & 3) << 1) + (register & 1))
+    }
+}
+
+/// The lanes that share a row of the accumulators are those that differ in these bits: the masks of the butterfly
+/// that reduces a row.
+pub const ROW_BUTTERFLY: [u32; 2] = [1, 2];
+
+/// Where each lane points for an `ldmatrix.x4` of 16-bit elements: `(row, chunk)`, a chunk being 8 elements.
+pub mod load_matrix {
+    use super::LaneU32;
+
+    /// A 16x16 A operand that lies in memory row by row: words 0 to 3 are A's registers.
+    #[inline(always)]
+    pub fn a<I: LaneU32>(lane: I) -> (I, I) {
+        (lane & 15, lane >> 4)
+    }
+
+    /// Two B operands (16 columns of B, all of k) that lie in memory column by column, as K does for Q K^T: row
+    /// `n` of memory is column `n` of B. Words 0, 1 are the first operand's registers, 2, 3 the second's.
+    #[inline(always)]
+    pub fn b_by_columns<I: LaneU32>(lane: I) -> (I, I) {
+        ((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1)
+    }
+
+    /// Two B operands that lie in memory row by row, as V does for P V, for the transposed load: row `k` of memory
+    /// is row `k` of B. Words 0, 1 are the first operand's registers, 2, 3 the second's.
+    #[inline(always)]
+    pub fn b_by_rows<I: LaneU32>(lane: I) -> (I, I) {
+        (lane & 15, lane >> 4)
+    }
+}

@@ -1,0 +1,233 @@
+//! [`Warp`] on NVIDIA hardware: one instruction per method.
+//!
+//! Barriers, shuffles and votes are LLVM intrinsics, never `asm!`: LLVM does not treat inline assembly as convergent
+//! and may copy it into both arms of a branch, which for a barrier is undefined behaviour (PTX ISA, "bar.sync": all
+//! threads of a warp must execute the same one). What stands in `asm!` here is safe because kernels cannot write a
+//! lane-dependent branch.
+
+use core::arch::asm;
+use core::arch::nvptx;
+
+use crate::Warp;
+
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.shfl.sync.bfly.f32"]
+    fn shfl_sync_bfly_f32(members: u32, value: f32, lane_mask: u32, clamp: u32) -> f32;
+    #[link_name = "llvm.nvvm.vote.any.sync"]
+    fn vote_any_sync(members: u32, predicate: bool) -> bool;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn bar_warp_sync(members: u32);
+}
+
+/// Lanes that take part in a warp-wide operation: all.
+const FULL_WARP: u32 = u32::MAX;
+
+/// Declares the kernel's dynamic shared memory, whose size is given at launch. Stands once in a crate with entries:
+/// the declaration must be in the same PTX module as they.
+#[macro_export]
+macro_rules! declare_shared_memory {
+    () => {
+        core::arch::global_asm!(".extern .shared .align 128 .b8 dynamic_shared_memory[];");
+    };
+}
+
+/// The calling warp on the device.
+#[derive(Clone, Copy)]
+pub struct Ptx;
+
+/// A warp-wide or memory instruction without results.
+macro_rules! instruction {
+    ($($text:literal),+ ; $($operands:tt)*) => {
+        // SAFETY: the instruction does what the calling method's contract says, and nothing else.
+        unsafe { asm!($($text),+, $($operands)* options(nostack)) }
+    };
+}
+
+/// An instruction that only computes: the compiler may move, merge or drop it.
+macro_rules! compute {
+    ($text:literal, $out:ident: $class:ident $(, $($operands:tt)+)?) => {{
+        let $out;
+        // SAFETY: the instruction reads and writes registers only.
+        unsafe { asm!($text, out($class) $out, $($($operands)+,)? options(pure, nomem, nostack)) }
+        $out
+    }};
+}
+
+impl Warp for Ptx {
+    type U32 = u32;
+    type U64 = u64;
+    type F32 = f32;
+    type Bool = bool;
+
+    #[inline(always)]
+    fn block_idx_x(self) -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_block_idx_x() as u32 }
+    }
+    #[inline(always)]
+    fn warp_id(self) -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_thread_idx_x() as u32 >> 5 }
+    }
+    #[inline(always)]
+    fn lane_id(self) -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { nvptx::_thread_idx_x() as u32 & 31 }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: u32) -> u32 {
+        value
+    }
+    #[inline(always)]
+    fn splat_f32(self, value: f32) -> f32 {
+        value
+    }
+    #[inline(always)]
+    fn mul_wide(self, a: u32, b: u32) -> u64 {
+        a as u64 * b as u64
+    }
+    #[inline(always)]
+    fn less(self, a: u32, b: u32) -> bool {
+        a < b
+    }
+    #[inline(always)]
+    fn less_f32(self, a: f32, b: f32) -> bool {
+        a < b
+    }
+    #[inline(always)]
+    fn select(self, mask: bool, a: u32, b: u32) -> u32 {
+        if mask { a } else { b }
+    }
+    #[inline(always)]
+    fn select_f32(self, mask: bool, a: f32, b: f32) -> f32 {
+        if mask { a } else { b }
+    }
+    #[inline(always)]
+    fn max(self, a: f32, b: f32) -> f32 {
+        compute!("max.f32 {0}, {1}, {2};", r: reg32, in(reg32) a, in(reg32) b)
+    }
+    #[inline(always)]
+    fn fma(self, a: f32, b: f32, c: f32) -> f32 {
+        compute!("fma.rn.f32 {0}, {1}, {2}, {3};", r: reg32, in(reg32) a, in(reg32) b, in(reg32) c)
+    }
+    #[inline(always)]
+    fn exp2(self, x: f32) -> f32 {
+        compute!("ex2.approx.ftz.f32 {0}, {1};", r: reg32, in(reg32) x)
+    }
+    #[inline(always)]
+    fn log2(self, x: f32) -> f32 {
+        compute!("lg2.approx.ftz.f32 {0}, {1};", r: reg32, in(reg32) x)
+    }
+    #[inline(always)]
+    fn reciprocal(self, x: f32) -> f32 {
+        compute!("rcp.approx.ftz.f32 {0}, {1};", r: reg32, in(reg32) x)
+    }
+    #[inline(always)]
+    fn pack_f16(self, low: f32, high: f32) -> u32 {
+        compute!("cvt.rn.f16x2.f32 {0}, {2}, {1};", r: reg32, in(reg32) low, in(reg32) high)
+    }
+    #[inline(always)]
+    fn pack_bf16(self, low: f32, high: f32) -> u32 {
+        compute!("cvt.rn.bf16x2.f32 {0}, {2}, {1};", r: reg32, in(reg32) low, in(reg32) high)
+    }
+
+    #[inline(always)]
+    fn shuffle_xor(self, value: f32, mask: u32) -> f32 {
+        // SAFETY: all lanes take part, since kernels cannot diverge.
+        unsafe { shfl_sync_bfly_f32(FULL_WARP, value, mask, 31) }
+    }
+    #[inline(always)]
+    fn vote_any(self, predicate: bool) -> bool {
+        // SAFETY: all lanes take part, since kernels cannot diverge.
+        unsafe { vote_any_sync(FULL_WARP, predicate) }
+    }
+    #[inline(always)]
+    fn sync_warp(self) {
+        // SAFETY: all lanes take part, since kernels cannot diverge.
+        unsafe { bar_warp_sync(FULL_WARP) }
+    }
+
+    #[inline(always)]
+    fn sync_threads(self) {
+        // SAFETY: branches of a kernel are uniform over the CTA wherever they contain a barrier.
+        unsafe { nvptx::_syncthreads() }
+    }
+
+    #[inline(always)]
+    fn shared_base(self) -> u32 {
+        compute!("mov.u32 {0}, dynamic_shared_memory;", r: reg32)
+    }
+    #[inline(always)]
+    unsafe fn load_shared_x4(self, address: u32) -> [u32; 4] {
+        let (a, b, c, d): (u32, u32, u32, u32);
+        instruction!("ld.shared.v4.b32 {{{0}, {1}, {2}, {3}}}, [{4}];";
+            out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) address,);
+        [a, b, c, d]
+    }
+    #[inline(always)]
+    unsafe fn store_shared(self, address: u32, value: u32) {
+        instruction!("st.shared.b32 [{0}], {1};"; in(reg32) address, in(reg32) value,);
+    }
+    #[inline(always)]
+    unsafe fn load_matrix_x4(self, address: u32) -> [u32; 4] {
+        let (a, b, c, d): (u32, u32, u32, u32);
+        instruction!("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{0}, {1}, {2}, {3}}}, [{4}];";
+            out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) address,);
+        [a, b, c, d]
+    }
+    #[inline(always)]
+    unsafe fn load_matrix_transposed_x4(self, address: u32) -> [u32; 4] {
+        let (a, b, c, d): (u32, u32, u32, u32);
+        instruction!("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{0}, {1}, {2}, {3}}}, [{4}];";
+            out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) address,);
+        [a, b, c, d]
+    }
+
+    // Predicates are made inside the asm: a branch around a store would be a lane-dependent one.
+    #[inline(always)]
+    unsafe fn store_global_x4(self, address: u64, [a, b, c, d]: [u32; 4], mask: bool) {
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {5}, 0; @p st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}}; }}";
+            in(reg64) address, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, in(reg32) mask as u32,);
+    }
+    #[inline(always)]
+    unsafe fn store_global_f32(self, address: u64, value: f32, mask: bool) {
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p st.global.f32 [{0}], {1}; }}";
+            in(reg64) address, in(reg32) value, in(reg32) mask as u32,);
+    }
+
+    #[inline(always)]
+    unsafe fn cp_async(self, destination: u32, source: u64, bytes: u32) {
+        instruction!("cp.async.cg.shared.global.L2::128B [{0}], [{1}], 16, {2};";
+            in(reg32) destination, in(reg64) source, in(reg32) bytes,);
+    }
+    #[inline(always)]
+    fn cp_async_commit_group(self) {
+        instruction!("cp.async.commit_group;";);
+    }
+    #[inline(always)]
+    fn cp_async_wait_group<const PENDING: usize>(self) {
+        instruction!("cp.async.wait_group {0};"; const PENDING,);
+    }
+
+    #[inline(always)]
+    fn mma_m16n8k16_f16(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        // SAFETY: reads and writes registers only.
+        unsafe {
+            asm!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{0},{1},{2},{3}}}, {{{4},{5},{6},{7}}}, {{{8},{9}}}, {{{0},{1},{2},{3}}};",
+                inout(reg32) d[0], inout(reg32) d[1], inout(reg32) d[2], inout(reg32) d[3],
+                in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3],
+                in(reg32) b[0], in(reg32) b[1], options(pure, nomem, nostack))
+        }
+    }
+    #[inline(always)]
+    fn mma_m16n8k16_bf16(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        // SAFETY: reads and writes registers only.
+        unsafe {
+            asm!("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{0},{1},{2},{3}}}, {{{4},{5},{6},{7}}}, {{{8},{9}}}, {{{0},{1},{2},{3}}};",
+                inout(reg32) d[0], inout(reg32) d[1], inout(reg32) d[2], inout(reg32) d[3],
+                in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3],
+                in(reg32) b[0], in(reg32) b[1], options(pure, nomem, nostack))
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The machine as a kernel sees it: one warp of 32 lanes that move in step.
+//!
+//! **Uniform and lane-varying values have different types.** A plain Rust integer is the same in all lanes; a
+//! [`Warp::U32`], [`Warp::F32`] or [`Warp::Bool`] may differ from lane to lane. There is no way from a lane-varying
+//! value to a Rust `bool` except a vote, so a lane-dependent branch around a collective does not compile: choosing
+//! between lane-varying values is [`Warp::select`].
+//!
+//! All memory methods are `#[track_caller]`, as every helper above them should be: an implementation that checks
+//! accesses can then name the line of the algorithm that made one.
+
+use core::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+
+/// A lane-varying `u32`. The right-hand side of an operator is lane-varying or uniform.
+pub trait LaneU32:
+    Copy
+    + Add<Output = Self>
+    + Add<u32, Output = Self>
+    + Sub<Output = Self>
+    + Mul<u32, Output = Self>
+    + Div<u32, Output = Self>
+    + Rem<u32, Output = Self>
+    + BitXor<Output = Self>
+    + BitXor<u32, Output = Self>
+    + BitOr<Output = Self>
+    + BitAnd<u32, Output = Self>
+    + Shl<u32, Output = Self>
+    + Shr<u32, Output = Self>
+{
+}
+
+/// A lane-varying `u64`: a global address or a byte offset from one.
+pub trait LaneU64: Copy + Add<Output = Self> + Add<u64, Output = Self> {}
+
+/// A lane-varying `f32`. Operators round to nearest even, as IEEE 754 has it.
+pub trait LaneF32:
+    Copy
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Mul<f32, Output = Self>
+    + Neg<Output = Self>
+{
+}
+
+/// A lane-varying predicate. It converts to nothing: see [`Warp::select`] and [`Warp::vote_any`].
+pub trait LaneBool: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
+
+impl LaneU32 for u32 {}
+impl LaneU64 for u64 {}
+impl LaneF32 for f32 {}
+impl LaneBool for bool {}
+
+/// One warp of a running kernel. A value of this type is a handle: it holds no data.
+///
+/// A cooperative thread array (CTA) is a set of warps that share memory and barriers. Shared memory is addressed in
+/// bytes from the CTA's dynamic shared memory, by 32-bit addresses that start at [`Warp::shared_base`].
+pub trait Warp: Copy {
+    /// Lane-varying unsigned integers, shared-memory addresses, and packed pairs of 16-bit floats.
+    type U32: LaneU32;
+    /// Lane-varying global addresses.
+    type U64: LaneU64;
+    /// Lane-varying single-precision floats.
+    type F32: LaneF32;
+    /// Lane-varying predicates.
+    type Bool: LaneBool;
+
+    // ---- Where am I ---------------------------------------------------------------------------------------------
+
+    /// The CTA's index in a one-dimensional grid (`%ctaid.x`).
+    fn block_idx_x(self) -> u32;
+    /// The warp's index in its CTA: `threadIdx.x / 32`.
+    fn warp_id(self) -> u32;
+    /// The lane's index in its warp, 0 to 31.
+    fn lane_id(self) -> Self::U32;
+
+    // ---- Arithmetic that is not an operator ---------------------------------------------------------------------
+
+    /// The same integer in every lane.
+    fn splat(self, value: u32) -> Self::U32;
+    /// The same float in every lane.
+    fn splat_f32(self, value: f32) -> Self::F32;
+    /// `a * b` in 64 bits (`mul.wide.u32`).
+    fn mul_wide(self, a: Self::U32, b: u32) -> Self::U64;
+    /// `a < b`.
+    fn less(self, a: Self::U32, b: Self::U32) -> Self::Bool;
+    /// `a < b`; false if either is NaN.
+    fn less_f32(self, a: Self::F32, b: Self::F32) -> Self::Bool;
+    /// `mask ? a : b`, lane by lane, without a branch (`selp`).
+    fn select(self, mask: Self::Bool, a: Self::U32, b: Self::U32) -> Self::U32;
+    /// `mask ? a : b`, lane by lane, without a branch (`selp`).
+    fn select_f32(self, mask: Self::Bool, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The larger of two floats; the other one if either is NaN (`max.f32`).
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a * b + c`, rounded once (`fma.rn.f32`).
+    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// 2 to the power of `x`, subnormals flushed to zero (`ex2.approx.ftz.f32`: relative error at most 2^-22).
+    fn exp2(self, x: Self::F32) -> Self::F32;
+    /// The base-2 logarithm, subnormals flushed to zero (`lg2.approx.ftz.f32`: absolute error at most 2^-22 near 1).
+    fn log2(self, x: Self::F32) -> Self::F32;
+    /// `1 / x`, subnormals flushed to zero (`rcp.approx.ftz.f32`: at most 1 ulp).
+    fn reciprocal(self, x: Self::F32) -> Self::F32;
+    /// Two floats rounded to nearest even f16, `low` in bits 0..16 (`cvt.rn.f16x2.f32`).
+    fn pack_f16(self, low: Self::F32, high: Self::F32) -> Self::U32;
+    /// Two floats rounded to nearest even bf16, `low` in bits 0..16 (`cvt.rn.bf16x2.f32`).
+    fn pack_bf16(self, low: Self::F32, high: Self::F32) -> Self::U32;
+
+    // ---- Across the warp ----------------------------------------------------------------------------------------
+
+    /// Each lane receives the value of the lane whose index differs by `mask` (`shfl.sync.bfly.b32`).
+    fn shuffle_xor(self, value: Self::F32, mask: u32) -> Self::F32;
+    /// Whether the predicate holds in any lane (`vote.sync.any`). The answer is uniform.
+    fn vote_any(self, predicate: Self::Bool) -> bool;
+    /// Orders the shared-memory accesses of this warp's lanes (`bar.warp.sync`).
+    #[track_caller]
+    fn sync_warp(self);
+
+    // ---- Across the CTA -----------------------------------------------------------------------------------------
+
+    /// Waits for all threads of the CTA and orders their shared-memory accesses (`bar.sync 0`).
+    #[track_caller]
+    fn sync_threads(self);
+
+    // ---- Shared memory ------------------------------------------------------------------------------------------
+
+    /// The address of the first byte of the CTA's dynamic shared memory, a multiple of 128.
+    fn shared_base(self) -> u32;
+
+    /// Four 32-bit words from a 16-byte aligned shared address (`ld.shared.v4.b32`).
+    ///
+    /// # Safety
+    /// The 16 bytes lie in the CTA's shared memory.
+    #[track_caller]
+    unsafe fn load_shared_x4(self, address: Self::U32) -> [Self::U32; 4];
+
+    /// One 32-bit word to a 4-byte aligned shared address (`st.shared.b32`).
+    ///
+    /// # Safety
+    /// The 4 bytes lie in the CTA's shared memory.
+    #[track_caller]
+    unsafe fn store_shared(self, address: Self::U32, value: Self::U32);
+
+    /// Four 8x8 matrices of 16-bit elements (`ldmatrix.sync.aligned.m8n8.x4.shared.b16`; PTX ISA "Warp-level matrix
+    /// load instruction: ldmatrix"). Lane `8 i + r` gives the 16-byte aligned address of row `r` of matrix `i`;
+    /// lane `l` receives in word `i` the elements `(l / 4, 2 (l % 4))` and the next one of matrix `i`.
+    ///
+    /// # Safety
+    /// Each lane's 16 bytes lie in the CTA's shared memory.
+    #[track_caller]
+    unsafe fn load_matrix_x4(self, address: Self::U32) -> [Self::U32; 4];
+
+    /// As [`Warp::load_matrix_x4`], each matrix transposed (`.trans`).
+    ///
+    /// # Safety
+    /// Each lane's 16 bytes lie in the CTA's shared memory.
+    #[track_caller]
+    unsafe fn load_matrix_transposed_x4(self, address: Self::U32) -> [Self::U32; 4];
+
+    // ---- Global memory ------------------------------------------------------------------------------------------
+
+    /// Stores four 32-bit words to a 16-byte aligned global address, in the lanes where `mask` holds
+    /// (`@p st.global.v4.b32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 16 bytes lie in a live buffer that nothing else accesses.
+    #[track_caller]
+    unsafe fn store_global_x4(self, address: Self::U64, value: [Self::U32; 4], mask: Self::Bool);
+
+    /// Stores a float to a 4-byte aligned global address, in the lanes where `mask` holds (`@p st.global.f32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 4 bytes lie in a live buffer that nothing else accesses.
+    #[track_caller]
+    unsafe fn store_global_f32(self, address: Self::U64, value: Self::F32, mask: Self::Bool);
+
+    // ---- Asynchronous copies ------------------------------------------------------------------------------------
+
+    /// Starts a copy of 16 bytes from global to shared memory, both 16-byte aligned. The first `bytes` (0 or 16) come
+    /// from `source`, the rest are zeros; with 0 the source is not read (`cp.async.cg.shared.global [..], [..], 16, n`;
+    /// PTX ISA "cp.async"). The bytes are this thread's to read after [`Warp::cp_async_wait_group`], and other
+    /// threads' after a barrier that follows it.
+    ///
+    /// # Safety
+    /// The destination lies in the CTA's shared memory, and the `bytes` of the source in a live buffer.
+    #[track_caller]
+    unsafe fn cp_async(self, destination: Self::U32, source: Self::U64, bytes: Self::U32);
+
+    /// Closes the group of copies started since the last one (`cp.async.commit_group`).
+    fn cp_async_commit_group(self);
+
+    /// Waits until at most `PENDING` of the latest groups are still in flight (`cp.async.wait_group`).
+    fn cp_async_wait_group<const PENDING: usize>(self);
+
+    // ---- Matrix multiplication ----------------------------------------------------------------------------------
+
+    /// `d += a b` on a 16x8 tile over 16 values of k: f16 inputs, f32 accumulators
+    /// (`mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32`; PTX ISA "Matrix fragments for mma.m16n8k16"). Element
+    /// places are [`fragment::m16n8k16`](crate::fragment::m16n8k16).
+    fn mma_m16n8k16_f16(self, d: &mut [Self::F32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
+
+    /// As [`Warp::mma_m16n8k16_f16`] with bf16 inputs.
+    fn mma_m16n8k16_bf16(self, d: &mut [Self::F32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
+}

@@ -1,0 +1,137 @@
+//! Online softmax in base 2 (Milakov and Gimelshein 2018; FlashAttention-2, section 3.1), with lazy rescaling.
+//!
+//! Each row keeps a reference score `m` and the sum `l` of `2^(scale (s - m))` over the keys so far. The output is
+//! rescaled only when a row's maximum has outgrown its reference by more than [`SLACK`] (FlashAttention-4): until then
+//! probabilities may reach `2^SLACK`, which no format here minds, and since P, O and l all use the same `m`, nothing
+//! needs correcting at the end. Sums stay per lane until [`Softmax::finish`].
+
+use cuda_std::Warp;
+
+use crate::tile::{Accumulator, Rows, reduce_row};
+
+/// Growth of a row's maximum, in powers of two, that goes without rescaling.
+const SLACK: f32 = 8.0;
+
+/// Running state of a warp's rows.
+pub struct Softmax<W: Warp, const M: usize> {
+    warp: W,
+    scale_log2: f32,
+    /// Reference score of each row, unscaled; minus infinity while no key was visible.
+    reference: Rows<W::F32, M>,
+    /// This lane's part of each row's sum.
+    sum: Rows<W::F32, M>,
+}
+
+impl<W: Warp, const M: usize> Softmax<W, M> {
+    /// No keys yet. `scale_log2` is the softmax scale times log2(e), positive.
+    #[inline(always)]
+    pub fn new(warp: W, scale_log2: f32) -> Self {
+        let [reference, sum] = [f32::NEG_INFINITY, 0.0].map(|x| [[warp.splat_f32(x); 2]; M]);
+        Softmax { warp, scale_log2, reference, sum }
+    }
+
+    /// Turns a tile of raw scores into probabilities relative to the references. When references must move, first
+    /// brings `output` to the new ones.
+    #[inline(always)]
+    pub fn update<const N: usize, const O: usize>(
+        &mut self,
+        scores: &mut Accumulator<W, M, N>,
+        output: &mut Accumulator<W, M, O>,
+    ) {
+        let warp = self.warp;
+        let maximum = self.row_maxima(scores);
+        let slack = warp.splat_f32(SLACK);
+        let mut outgrown = warp.less_f32(slack, warp.splat_f32(0.0));
+        for m in 0..M {
+            for half in 0..2 {
+                // Minus infinity minus itself is NaN, which is not larger: rows without visible keys do not grow.
+                let growth = (maximum[m][half] - self.reference[m][half]) * self.scale_log2;
+                outgrown = outgrown | warp.less_f32(slack, growth);
+            }
+        }
+        if warp.vote_any(outgrown) {
+            output.scale_rows(&self.move_references(&maximum));
+        }
+        for m in 0..M {
+            for half in 0..2 {
+                let offset = -(self.finite_reference(m, half) * self.scale_log2);
+                let scale = warp.splat_f32(self.scale_log2);
+                for n in 0..N {
+                    for r in 2 * half..2 * half + 2 {
+                        let p = warp.exp2(warp.fma(scores.tiles[m][n][r], scale, offset));
+                        scores.tiles[m][n][r] = p;
+                        self.sum[m][half] = self.sum[m][half] + p;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The largest score of each row of the tile.
+    #[inline(always)]
+    fn row_maxima<const N: usize>(&self, scores: &Accumulator<W, M, N>) -> Rows<W::F32, M> {
+        let warp = self.warp;
+        let mut maximum = [[warp.splat_f32(f32::NEG_INFINITY); 2]; M];
+        for m in 0..M {
+            for half in 0..2 {
+                for n in 0..N {
+                    let [a, b] = [scores.tiles[m][n][2 * half], scores.tiles[m][n][2 * half + 1]];
+                    maximum[m][half] = warp.max(maximum[m][half], warp.max(a, b));
+                }
+                maximum[m][half] = reduce_row(warp, maximum[m][half], |a, b| warp.max(a, b));
+            }
+        }
+        maximum
+    }
+
+    /// Moves the references up to `maximum` and returns what everything relative to the old ones is multiplied with.
+    #[inline(always)]
+    fn move_references(&mut self, maximum: &Rows<W::F32, M>) -> Rows<W::F32, M> {
+        let warp = self.warp;
+        let mut factors = self.reference;
+        for m in 0..M {
+            for half in 0..2 {
+                let old = self.reference[m][half];
+                self.reference[m][half] = warp.max(old, maximum[m][half]);
+                let factor = warp.exp2((old - self.finite_reference(m, half)) * self.scale_log2);
+                self.sum[m][half] = self.sum[m][half] * factor;
+                factors[m][half] = factor;
+            }
+        }
+        factors
+    }
+
+    /// The reference, or 0 where there is none, so that no difference of infinities arises.
+    #[inline(always)]
+    fn finite_reference(&self, m: usize, half: usize) -> W::F32 {
+        let warp = self.warp;
+        let exists = warp.less_f32(warp.splat_f32(f32::NEG_INFINITY), self.reference[m][half]);
+        warp.select_f32(exists, self.reference[m][half], warp.splat_f32(0.0))
+    }
+
+    /// What each row of the output is multiplied with to normalise it, and each row's log-sum-exp (natural log). Rows
+    /// that saw no key give 0 and minus infinity.
+    #[inline(always)]
+    pub fn finish(self) -> (Rows<W::F32, M>, Rows<W::F32, M>) {
+        let warp = self.warp;
+        let (zero, mut factors, mut lse) = (warp.splat_f32(0.0), self.sum, self.sum);
+        for m in 0..M {
+            for half in 0..2 {
+                let sum = reduce_row(warp, self.sum[m][half], |a, b| a + b);
+                let empty = !(warp.less_f32(sum, zero) | warp.less_f32(zero, sum)) & !self.is_nan(sum);
+                factors[m][half] = warp.select_f32(empty, zero, warp.reciprocal(sum));
+                let log2 =
+                    warp.fma(self.finite_reference(m, half), warp.splat_f32(self.scale_log2), warp.log2(sum));
+                lse[m][half] = log2 * core::f32::consts::LN_2;
+            }
+        }
+        (factors, lse)
+    }
+
+    /// A NaN compares with nothing.
+    #[inline(always)]
+    fn is_nan(&self, x: W::F32) -> W::Bool {
+        let infinity = self.warp.splat_f32(f32::INFINITY);
+        !(self.warp.less_f32(x, infinity) | self.warp.less_f32(-infinity, x))
+    }
+}

@@ -1,0 +1,52 @@
+//! Matrices in global memory.
+
+use cuda_std::Warp;
+
+use crate::abi::Matrices;
+
+/// One (batch, head)'s matrix: some rows of `columns` valid 16-bit elements.
+#[derive(Clone, Copy)]
+pub struct GlobalTile {
+    base: u64,
+    row_stride: u32,
+    /// Rows that exist.
+    pub rows: u32,
+    /// Columns that exist.
+    pub columns: u32,
+}
+
+impl GlobalTile {
+    /// The matrix of one batch entry and head.
+    #[inline(always)]
+    pub fn new(matrices: &Matrices, batch: u32, head: u32, columns: u32) -> Self {
+        let offset = batch as u64 * matrices.batch_stride + head as u64 * matrices.head_stride;
+        GlobalTile {
+            base: matrices.base + offset,
+            row_stride: matrices.row_stride,
+            rows: matrices.rows,
+            columns,
+        }
+    }
+
+    /// The same matrix without its first `rows` rows.
+    #[inline(always)]
+    pub fn skip_rows(self, rows: u32) -> Self {
+        GlobalTile {
+            base: self.base + rows as u64 * self.row_stride as u64,
+            rows: self.rows.saturating_sub(rows),
+            ..self
+        }
+    }
+
+    /// Address of a row's 16-byte chunk.
+    #[inline(always)]
+    pub fn chunk<W: Warp>(&self, warp: W, row: W::U32, chunk: W::U32) -> W::U64 {
+        warp.mul_wide(row, self.row_stride) + warp.mul_wide(chunk, 16) + self.base
+    }
+
+    /// Bytes from a row to the one `rows` further down.
+    #[inline(always)]
+    pub fn row_step(&self, rows: u32) -> u64 {
+        rows as u64 * self.row_stride as u64
+    }
+}

@@ -1,0 +1,9 @@
+//! The three places a tile can be: global memory, shared memory, registers.
+
+mod accumulator;
+mod global;
+mod shared;
+
+pub use accumulator::{Accumulator, Rows, reduce_row};
+pub use global::GlobalTile;
+pub use shared::{Place, SharedTile};
