@@ -60,8 +60,7 @@ macro_rules! catalog {
     ($(
         $(#[doc = $why:literal])*
         $name:ident: $arch:ident $dtype:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal
-            k_stages $k_stages:literal q_in_registers $q_in_registers:literal
-            min_blocks $min_blocks:literal barriers $barriers:literal spills $spills:literal;
+            k_stages $k_stages:literal min_blocks $min_blocks:literal barriers $barriers:literal spills $spills:literal;
     )*) => {
         $(
             $(#[doc = $why])*
@@ -75,7 +74,6 @@ macro_rules! catalog {
                 const KEYS: usize = $keys;
                 const WARPS: usize = $warps;
                 const K_STAGES: usize = $k_stages;
-                const Q_IN_REGISTERS: bool = $q_in_registers;
             }
 
             const _: () = assert!(
@@ -134,33 +132,33 @@ macro_rules! catalog {
     };
     // Lengths of register arrays are const parameters of their own: stable Rust computes none from a Config.
     (@run $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal, $warp:expr, $params:expr) => {
-        entry::forward::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }, { $d / 16 }>($warp, $params)
+        entry::forward::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
     };
 }
 
 catalog! {
     fwd_f16_sm89_persistd_64: Sm89 F16 D 64 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 2 spills 0;
     fwd_f16_sm89_persistd_128: Sm89 F16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
-    fwd_f16_sm89_persistd_256: Sm89 F16 D 256 rows 128 keys 32 warps 8
-        k_stages 1 q_in_registers false min_blocks 1 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
+    fwd_f16_sm89_persistd_256: Sm89 F16 D 256 rows 64 keys 64 warps 4
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
     fwd_bf16_sm89_persistd_64: Sm89 Bf16 D 64 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 2 spills 0;
     fwd_bf16_sm89_persistd_128: Sm89 Bf16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
-    fwd_bf16_sm89_persistd_256: Sm89 Bf16 D 256 rows 128 keys 32 warps 8
-        k_stages 1 q_in_registers false min_blocks 1 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
+    fwd_bf16_sm89_persistd_256: Sm89 Bf16 D 256 rows 64 keys 64 warps 4
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
     fwd_f16_sm120f_persistd_64: Sm120f F16 D 64 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 2 spills 0;
     fwd_f16_sm120f_persistd_128: Sm120f F16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
-    fwd_f16_sm120f_persistd_256: Sm120f F16 D 256 rows 128 keys 32 warps 8
-        k_stages 1 q_in_registers false min_blocks 1 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
+    fwd_f16_sm120f_persistd_256: Sm120f F16 D 256 rows 64 keys 64 warps 4
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
     fwd_bf16_sm120f_persistd_64: Sm120f Bf16 D 64 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 2 spills 0;
     fwd_bf16_sm120f_persistd_128: Sm120f Bf16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 q_in_registers false min_blocks 2 barriers 2 spills 0;
-    fwd_bf16_sm120f_persistd_256: Sm120f Bf16 D 256 rows 128 keys 32 warps 8
-        k_stages 1 q_in_registers false min_blocks 1 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
+    fwd_bf16_sm120f_persistd_256: Sm120f Bf16 D 256 rows 64 keys 64 warps 4
+        k_stages 1 min_blocks 2 barriers 2 spills 0;
 }

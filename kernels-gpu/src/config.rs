@@ -73,11 +73,8 @@ pub trait Config {
     const KEYS: usize;
     /// Warps of a CTA, one below the other along the rows.
     const WARPS: usize;
-    /// Tiles of K in shared memory: with 2, the next one is on its way while this one is used.
+    /// Slots for tiles of K: see [`pipeline`](crate::pipeline).
     const K_STAGES: usize;
-    /// Whether the fragments of Q stay in registers over the whole loop instead of being read from shared memory for each
-    /// tile.
-    const Q_IN_REGISTERS: bool;
 
     /// Threads of a CTA.
     const THREADS: usize = Self::WARPS * 32;

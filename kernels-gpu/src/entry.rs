@@ -12,14 +12,14 @@ use crate::schedule::Work;
 /// # Safety
 /// `params` describes live buffers, as [`Params`] documents, and the grid has one CTA per query tile.
 #[inline(always)]
-pub unsafe fn forward<W: Warp, C: Config, const M: usize, const N: usize, const O: usize, const K: usize>(
+pub unsafe fn forward<W: Warp, C: Config, const M: usize, const N: usize, const O: usize>(
     warp: W,
     params: &Params,
 ) {
     const {
-        assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D && 16 * K == C::D);
+        assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D);
     }
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
     // SAFETY: the caller's.
-    unsafe { mainloop::persist_d::<W, C, M, N, O, K>(warp, params, work) }
+    unsafe { mainloop::persist_d::<W, C, M, N, O>(warp, params, work) }
 }

@@ -3,49 +3,49 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::tile::{Accumulator, Rows};
+use crate::tile::Accumulator;
 
-/// The number of keys that each of a lane's rows sees.
-pub struct Mask<W: Warp, const M: usize> {
-    visible: Rows<W::U32, M>,
-}
-
-impl<W: Warp, const M: usize> Mask<W, M> {
-    /// For the warp's rows, the first of which is `row`.
-    ///
-    /// Row `r` sees `min(kv_len, max(0, r + 1 + kv_len - q_len))` keys under a causal mask: with `hidden` rows at the
-    /// top that see nothing and `shift` keys that all rows see, `(r + 1 + shift) - min(r + 1 + shift, hidden)`.
-    #[inline(always)]
-    pub fn new(warp: W, params: &Params, row: u32) -> Self {
-        let (q_len, kv_len) = (params.q.rows, params.k.rows);
-        let mut visible = [[warp.splat(kv_len); 2]; M];
-        if params.causal != 0 {
-            let (shift, hidden) = (kv_len.saturating_sub(q_len), q_len.saturating_sub(kv_len));
-            for m in 0..M {
-                for half in 0..2 {
-                    let seen = Accumulator::<W, M, 1>::row(warp, m, half) + (row + 1 + shift);
-                    let hidden = warp.select(warp.less(seen, warp.splat(hidden)), seen, warp.splat(hidden));
-                    let seen = seen - hidden;
-                    visible[m][half] =
-                        warp.select(warp.less(seen, warp.splat(kv_len)), seen, warp.splat(kv_len));
-                }
-            }
-        }
-        Mask { visible }
-    }
-
-    /// Masks the scores of the keys from `key` on.
-    #[inline(always)]
-    pub fn apply<const N: usize>(&self, warp: W, scores: &mut Accumulator<W, M, N>, key: u32) {
-        let masked = warp.splat_f32(f32::NEG_INFINITY);
-        for n in 0..N {
-            for r in 0..4 {
-                let column = Accumulator::<W, M, N>::column(warp, n, r) + key;
-                for m in 0..M {
-                    let seen = warp.less(column, self.visible[m][r / 2]);
+/// Masks a tile's scores: of the warp's rows, the first of which is `row`, for the keys from `key` on.
+///
+/// What a row sees is worked out anew for each tile: only tiles on an edge come here, and the registers are needed
+/// elsewhere.
+#[inline(always)]
+pub fn apply<W: Warp, const M: usize, const N: usize>(
+    warp: W,
+    params: &Params,
+    scores: &mut Accumulator<W, M, N>,
+    row: u32,
+    key: u32,
+) {
+    let masked = warp.splat_f32(f32::NEG_INFINITY);
+    for m in 0..M {
+        for half in 0..2 {
+            let row = Accumulator::<W, M, N>::row(warp, m, half) + row;
+            let visible = visible_keys(warp, params, row);
+            for n in 0..N {
+                for r in 2 * half..2 * half + 2 {
+                    let column = Accumulator::<W, M, N>::column(warp, n, r) + key;
+                    let seen = warp.less(column, visible);
                     scores.tiles[m][n][r] = warp.select_f32(seen, scores.tiles[m][n][r], masked);
                 }
             }
         }
     }
+}
+
+/// How many keys row `row` sees: [`schedule::visible_keys`](crate::schedule::visible_keys) for lane-varying rows.
+///
+/// Under a causal mask that is `row + 1 + kv_len - q_len`, clamped to 0 and `kv_len`. In unsigned arithmetic: `hidden`
+/// rows at the top see nothing, and `shift` keys are seen by all rows; one of the two is 0.
+#[inline(always)]
+fn visible_keys<W: Warp>(warp: W, params: &Params, row: W::U32) -> W::U32 {
+    let (q_len, kv_len) = (params.q.rows, params.k.rows);
+    let all = warp.splat(kv_len);
+    if params.causal == 0 {
+        return all;
+    }
+    let (shift, hidden) = (kv_len.saturating_sub(q_len), warp.splat(q_len.saturating_sub(kv_len)));
+    let end = row + (1 + shift);
+    let seen = end - warp.select(warp.less(end, hidden), end, hidden);
+    warp.select(warp.less(seen, all), seen, all)
 }

@@ -5,27 +5,20 @@ use cuda_std::Warp;
 use crate::abi::Params;
 use crate::config::Config;
 use crate::epilogue;
-use crate::mask::Mask;
-use crate::matmul::{self, Query};
-use crate::pipeline::Copier;
+use crate::mask;
+use crate::matmul;
+use crate::pipeline::Pipeline;
 use crate::schedule::Work;
 use crate::softmax::Softmax;
 use crate::tile::{Accumulator, GlobalTile, SharedTile};
 
-/// One CTA's work: `M` 16-row tiles per warp, `N` 8-key tiles, `O` 8-column tiles of the output, `K` steps along D.
+/// One CTA's work: each warp has `M` tiles of 16 query rows, `N` tiles of 8 keys, and `O` tiles of 8 output columns.
 ///
 /// # Safety
 /// `params` describes live buffers.
 #[inline(always)]
 #[track_caller]
-pub unsafe fn persist_d<
-    W: Warp,
-    C: Config,
-    const M: usize,
-    const N: usize,
-    const O: usize,
-    const K: usize,
->(
+pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, const O: usize>(
     warp: W,
     params: &Params,
     work: Work,
@@ -34,69 +27,52 @@ pub unsafe fn persist_d<
     let k = GlobalTile::new(&params.k, work.batch, work.kv_head, params.head_dim);
     let v = GlobalTile::new(&params.v, work.batch, work.kv_head, params.head_dim);
     let o = GlobalTile::new(&params.o, work.batch, work.head, params.head_dim).skip_rows(work.row);
-    let q_tile = SharedTile::<C>::at(warp, 0);
-    let k_tile = SharedTile::<C>::at(warp, C::K_OFFSET);
-    let v_tile = SharedTile::<C>::at(warp, C::V_OFFSET);
-    let copier = Copier::<W, C>::new(warp, params.head_dim);
     let warp_row = warp.warp_id() * 16 * M as u32;
+    let query = SharedTile::<C>::query(warp).place_a(warp, warp_row);
 
-    let mask = Mask::<W, M>::new(warp, params, work.row + warp_row);
-    let mut query = Query::<W, C, M, K>::in_shared(q_tile.place_a(warp, warp_row));
-    let keys = k_tile.place_b_by_columns(warp);
-    let values = v_tile.place_b_by_rows(warp);
     let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
     let mut output = Accumulator::<W, M, O>::zero(warp);
-
-    // SAFETY (of every unsafe block below): the tiles lie where the plan of C puts them, and a tile is read only after
-    // the wait and the barrier that follow its copy.
-    unsafe {
-        copier.copy(C::ROWS, q, q_tile);
-        copier.copy(C::KEYS, k, k_tile);
-        warp.cp_async_commit_group();
-    }
+    // SAFETY: the caller's; likewise for every call on the pipeline below.
+    let mut pipeline = unsafe { Pipeline::<W, C>::start(warp, q, k, v, work.keys) };
     let mut key = 0;
     while key < work.keys {
-        warp.cp_async_wait_group::<0>();
-        warp.sync_threads();
-        // The barrier also says: every warp is done with the last tile of V.
-        unsafe { copier.copy(C::KEYS, v.skip_rows(key), v_tile) };
-        warp.cp_async_commit_group();
-        if C::Q_IN_REGISTERS && key == 0 {
-            unsafe { query.load(warp) };
-        }
-        let mut scores: Accumulator<W, M, N> = unsafe { matmul::scores::<W, C, M, N, K>(warp, &query, keys) };
-
-        warp.cp_async_wait_group::<0>();
-        warp.sync_threads();
-        // The barrier also says: every warp is done with this tile of K.
-        let next = key + C::KEYS as u32;
-        if next < work.keys {
-            unsafe { copier.copy(C::KEYS, k.skip_rows(next), k_tile) };
-        }
-        warp.cp_async_commit_group();
+        let keys = unsafe { pipeline.keys(key) };
+        // SAFETY: the pipeline hands out tiles that have arrived.
+        let mut scores = unsafe { matmul::scores::<W, C, M, N>(warp, query, keys.place_b_by_columns(warp)) };
+        unsafe { pipeline.release_keys(key) };
 
         if params.score_sign != 1.0 {
             scores.scale(params.score_sign);
         }
-        if next > work.common_keys {
-            mask.apply(warp, &mut scores, key);
+        if key + C::KEYS as u32 > work.common_keys {
+            mask::apply(warp, params, &mut scores, work.row + warp_row, key);
         }
         softmax.update(&mut scores, &mut output);
-        unsafe { matmul::accumulate::<W, C, M, N, O>(warp, &scores, values, &mut output) };
-        key = next;
+
+        let values = pipeline.values();
+        // SAFETY: the pipeline hands out tiles that have arrived.
+        unsafe {
+            matmul::accumulate::<W, C, M, N, O>(warp, &scores, values.place_b_by_rows(warp), &mut output)
+        };
+        key += C::KEYS as u32;
     }
-    warp.cp_async_wait_group::<0>();
+    pipeline.finish();
 
     let (factors, lse) = softmax.finish();
     output.scale_rows(&factors);
-    let rows = o.rows.saturating_sub(warp_row);
-    // SAFETY: a warp's rows of Q are its own, and it has read them for the last time.
+    // SAFETY: a warp's rows of Q are its own, and it has read them for the last time; the output is the caller's.
     unsafe {
-        epilogue::store::<W, C, M, O>(warp, &output, q_tile, warp_row, o.skip_rows(warp_row));
+        epilogue::store::<W, C, M, O>(
+            warp,
+            &output,
+            SharedTile::query(warp),
+            warp_row,
+            o.skip_rows(warp_row),
+        );
         if params.lse != 0 {
             let head = work.batch as u64 * params.q_heads as u64 + work.head as u64;
             let first = head * params.q.rows as u64 + (work.row + warp_row) as u64;
-            epilogue::store_lse(warp, &lse, params.lse + 4 * first, rows);
+            epilogue::store_lse(warp, &lse, params.lse + 4 * first, o.skip_rows(warp_row).rows);
         }
     }
 }

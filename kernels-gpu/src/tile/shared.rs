@@ -34,10 +34,22 @@ impl<W: Warp, C> Clone for Place<W, C> {
 impl<W: Warp, C> Copy for Place<W, C> {}
 
 impl<C: Config> SharedTile<C> {
-    /// The tile that begins `offset` bytes into the CTA's shared memory.
+    /// The query tile. At the end the output tile takes its place.
     #[inline(always)]
-    pub fn at<W: Warp>(warp: W, offset: usize) -> Self {
-        SharedTile { base: warp.shared_base() + offset as u32, plan: PhantomData }
+    pub fn query<W: Warp>(warp: W) -> Self {
+        SharedTile { base: warp.shared_base(), plan: PhantomData }
+    }
+
+    /// The tile of K `stage_offset` bytes into the slots for it.
+    #[inline(always)]
+    pub fn keys<W: Warp>(warp: W, stage_offset: u32) -> Self {
+        SharedTile { base: warp.shared_base() + C::K_OFFSET as u32 + stage_offset, plan: PhantomData }
+    }
+
+    /// The tile of V.
+    #[inline(always)]
+    pub fn values<W: Warp>(warp: W) -> Self {
+        SharedTile { base: warp.shared_base() + C::V_OFFSET as u32, plan: PhantomData }
     }
 
     /// The place of `(row, chunk)`, both lane-varying.
