@@ -21,9 +21,8 @@ use crate::tile::{GlobalTile, SharedTile};
 /// The tiles of one CTA's work.
 pub struct Pipeline<W: Warp, C> {
     warp: W,
-    copier: Copier<W, C>,
-    k: GlobalTile,
-    v: GlobalTile,
+    k: Stream<W, C>,
+    v: Stream<W, C>,
     /// Keys to visit.
     keys: u32,
     /// The slot of K that is being used, or is the next to be.
@@ -42,14 +41,15 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
     #[track_caller]
     pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
         const { assert!(C::K_STAGES == 1 || C::K_STAGES == 2) };
-        let copier = Copier::new(warp, q.columns);
+        let mut pipeline =
+            Pipeline { warp, k: Stream::new(warp, k), v: Stream::new(warp, v), keys, stage: 0 };
         // SAFETY: the caller's.
         unsafe {
-            copier.copy(C::ROWS, q, SharedTile::query(warp));
-            copier.copy(C::KEYS, k, SharedTile::keys(warp, 0));
+            Stream::<W, C>::new(warp, q).copy(C::ROWS, SharedTile::query(warp));
+            pipeline.k.copy(C::KEYS, SharedTile::keys(warp, 0));
         }
         warp.cp_async_commit_group();
-        Pipeline { warp, copier, k, v, keys, stage: 0 }
+        pipeline
     }
 
     /// The tile of K that begins at key `key`, arrived. Call once per tile, in order.
@@ -63,7 +63,7 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
         self.warp.sync_threads();
         let tile = SharedTile::keys(self.warp, self.stage * Self::STAGE_BYTES);
         // SAFETY: the caller's; no warp reads the last tile of V any more, nor the last but one of K.
-        unsafe { self.copier.copy(C::KEYS, self.v.skip_rows(key), SharedTile::values(self.warp)) };
+        unsafe { self.v.copy(C::KEYS, SharedTile::values(self.warp)) };
         self.warp.cp_async_commit_group();
         if C::K_STAGES == 2 {
             self.stage = 1 - self.stage;
@@ -103,11 +103,11 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
     /// Starts the copy of the tile of K that begins at key `key`, if it is to be visited; the group may be empty.
     #[inline(always)]
     #[track_caller]
-    unsafe fn start_keys(&self, key: u32) {
+    unsafe fn start_keys(&mut self, key: u32) {
         if key < self.keys {
             let tile = SharedTile::keys(self.warp, self.stage * Self::STAGE_BYTES);
             // SAFETY: the caller's.
-            unsafe { self.copier.copy(C::KEYS, self.k.skip_rows(key), tile) };
+            unsafe { self.k.copy(C::KEYS, tile) };
         }
         self.warp.cp_async_commit_group();
     }
@@ -119,57 +119,94 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
     }
 }
 
-/// A thread's part in the copies, which all threads of the CTA make together.
+/// A matrix on its way into shared memory, tile after tile, as one thread sees it.
 ///
-/// Threads stand side by side along the rows; each keeps its column and goes down in steps.
-struct Copier<W: Warp, C> {
+/// All threads of the CTA copy together. They stand side by side along the rows; each keeps its column and goes down in
+/// steps.
+struct Stream<W: Warp, C> {
     warp: W,
-    row: W::U32,
-    chunk: W::U32,
-    /// 16 where this thread's chunk is a valid column, else 0.
+    /// This thread's chunk of the first row of the next tile.
+    source: W::U64,
+    /// 16 where that chunk is a valid column, else 0.
     bytes: W::U32,
+    /// Bytes from one row to the next.
+    row_stride: u32,
+    /// Rows not yet copied.
+    rows: u32,
     plan: PhantomData<C>,
 }
 
-impl<W: Warp, C: Config> Copier<W, C> {
+impl<W: Warp, C: Config> Stream<W, C> {
     /// Chunks of a row.
     const CHUNKS: usize = C::ROW_BYTES / 16;
     /// Rows that all threads copy in one pass.
     const PASS: usize = C::THREADS / Self::CHUNKS;
 
-    /// For matrices of `columns` valid columns; chunks beyond are zero-filled.
+    /// This thread's row in the first pass, and its chunk.
     #[inline(always)]
-    fn new(warp: W, columns: u32) -> Self {
-        const { assert!(C::THREADS.is_multiple_of(Self::CHUNKS) && Self::PASS.is_multiple_of(4)) };
-        const { assert!(C::ROWS.is_multiple_of(Self::PASS) && C::KEYS.is_multiple_of(Self::PASS)) };
+    fn place(warp: W) -> (W::U32, W::U32) {
         let thread = warp.lane_id() + warp.splat(warp.warp_id() * 32);
-        let (row, chunk) = (thread / Self::CHUNKS as u32, thread % Self::CHUNKS as u32);
-        let valid = warp.less(chunk, warp.splat(columns / 8));
-        let bytes = warp.select(valid, warp.splat(16), warp.splat(0));
-        Copier { warp, row, chunk, bytes, plan: PhantomData }
+        (thread / Self::CHUNKS as u32, thread % Self::CHUNKS as u32)
     }
 
-    /// Starts the copy of `rows` rows, from the matrix's first row on; rows that do not exist are zero-filled.
+    /// From the first row of `matrix` on. Columns beyond the valid ones are zero-filled.
+    #[inline(always)]
+    fn new(warp: W, matrix: GlobalTile) -> Self {
+        const { assert!(C::THREADS.is_multiple_of(Self::CHUNKS) && Self::PASS.is_multiple_of(4)) };
+        const { assert!(C::ROWS.is_multiple_of(Self::PASS) && C::KEYS.is_multiple_of(Self::PASS)) };
+        let (row, chunk) = Self::place(warp);
+        let valid = warp.less(chunk, warp.splat(matrix.columns / 8));
+        Stream {
+            warp,
+            source: matrix.chunk(warp, row, chunk),
+            bytes: warp.select(valid, warp.splat(16), warp.splat(0)),
+            row_stride: matrix.row_stride,
+            rows: matrix.rows,
+            plan: PhantomData,
+        }
+    }
+
+    /// Starts the copy of the next `rows` rows to a tile; rows that do not exist are zero-filled.
     ///
     /// # Safety
-    /// The shared tile has `rows` rows, and the global one is live.
+    /// The tile has `rows` rows, and the matrix is live.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy(&self, rows: usize, from: GlobalTile, to: SharedTile<C>) {
-        let source = from.chunk(self.warp, self.row, self.chunk);
-        let place = to.place::<W>(self.row, self.chunk);
-        let whole = from.rows >= rows as u32;
-        let zero = self.warp.splat(0);
+    unsafe fn copy(&mut self, rows: usize, to: SharedTile<C>) {
+        let (warp, row) = (self.warp, Self::place(self.warp).0);
+        // Whole tiles are nearly all of them, and their copies are on the critical path of every step: they ask for
+        // nothing per row.
+        if self.rows >= rows as u32 {
+            // SAFETY: the caller's.
+            unsafe { self.copy_rows(rows, to, |_| self.bytes) };
+        } else {
+            let (zero, exist) = (warp.splat(0), warp.splat(self.rows));
+            let bytes = |pass: u32| warp.select(warp.less(row + pass, exist), self.bytes, zero);
+            // SAFETY: the caller's; rows that do not exist are not read.
+            unsafe { self.copy_rows(rows, to, bytes) };
+        }
+        self.source = self.source + self.row_bytes(rows);
+        self.rows = self.rows.saturating_sub(rows as u32);
+    }
+
+    /// Starts the copy of `rows` rows; `bytes` says how many bytes of this thread's chunk, given the pass's first row.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn copy_rows(&self, rows: usize, to: SharedTile<C>, bytes: impl Fn(u32) -> W::U32) {
+        let (row, chunk) = Self::place(self.warp);
+        let place = to.place::<W>(row, chunk);
         for pass in 0..rows / Self::PASS {
             let row = pass * Self::PASS;
-            let bytes = if whole {
-                self.bytes
-            } else {
-                let exists = self.warp.less(self.row + row as u32, self.warp.splat(from.rows));
-                self.warp.select(exists, self.bytes, zero)
+            // SAFETY: the caller's.
+            unsafe {
+                self.warp.cp_async(place.at(row, 0), self.source + self.row_bytes(row), bytes(row as u32))
             };
-            // SAFETY: the caller's; rows that do not exist are not read.
-            unsafe { self.warp.cp_async(place.at(row, 0), source + from.row_step(row as u32), bytes) };
         }
+    }
+
+    /// Bytes from a row to the one `rows` further down.
+    #[inline(always)]
+    fn row_bytes(&self, rows: usize) -> u64 {
+        rows as u64 * self.row_stride as u64
     }
 }

@@ -8,7 +8,8 @@ use crate::abi::Matrices;
 #[derive(Clone, Copy)]
 pub struct GlobalTile {
     base: u64,
-    row_stride: u32,
+    /// Bytes from one row to the next.
+    pub row_stride: u32,
     /// Rows that exist.
     pub rows: u32,
     /// Columns that exist.
@@ -42,11 +43,5 @@ impl GlobalTile {
     #[inline(always)]
     pub fn chunk<W: Warp>(&self, warp: W, row: W::U32, chunk: W::U32) -> W::U64 {
         warp.mul_wide(row, self.row_stride) + warp.mul_wide(chunk, 16) + self.base
-    }
-
-    /// Bytes from a row to the one `rows` further down.
-    #[inline(always)]
-    pub fn row_step(&self, rows: u32) -> u64 {
-        rows as u64 * self.row_stride as u64
     }
 }
