@@ -56,7 +56,6 @@ pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, cons
         };
         key += C::KEYS as u32;
     }
-    pipeline.finish();
 
     let (factors, lse) = softmax.finish();
     output.scale_rows(&factors);

@@ -1,0 +1,93 @@
+//! Scalar instructions, with PTX's roundings, flushes and NaN rules (PTX ISA, "Floating-point instructions").
+
+use half::{bf16, f16};
+
+/// A result or operand of an `.ftz` instruction: subnormals become zeros of the same sign.
+fn flush(x: f32) -> f32 {
+    if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }
+}
+
+/// `max.f32`: the other operand if one is NaN; +0 is larger than -0.
+pub fn max(a: f32, b: f32) -> f32 {
+    match a.partial_cmp(&b) {
+        Some(std::cmp::Ordering::Less) => b,
+        Some(std::cmp::Ordering::Greater) => a,
+        Some(std::cmp::Ordering::Equal) => f32::from_bits(a.to_bits() & b.to_bits()),
+        None if a.is_nan() && b.is_nan() => f32::from_bits(0x7FFF_FFFF),
+        None => {
+            if a.is_nan() {
+                b
+            } else {
+                a
+            }
+        }
+    }
+}
+
+/// `ex2.approx.ftz.f32`, here rounded once.
+pub fn exp2(x: f32) -> f32 {
+    flush(f64::from(flush(x)).exp2() as f32)
+}
+
+/// `lg2.approx.ftz.f32`, here rounded once.
+pub fn log2(x: f32) -> f32 {
+    flush(f64::from(flush(x)).log2() as f32)
+}
+
+/// `rcp.approx.ftz.f32`, here rounded once.
+pub fn reciprocal(x: f32) -> f32 {
+    flush(1.0 / flush(x))
+}
+
+/// `cvt.rn.f16x2.f32`; NaN becomes the canonical one.
+pub fn pack_f16(low: f32, high: f32) -> u32 {
+    pack(low, high, |x| f16::from_f32(x).to_bits())
+}
+
+/// `cvt.rn.bf16x2.f32`; NaN becomes the canonical one.
+pub fn pack_bf16(low: f32, high: f32) -> u32 {
+    pack(low, high, |x| bf16::from_f32(x).to_bits())
+}
+
+fn pack(low: f32, high: f32, round: impl Fn(f32) -> u16) -> u32 {
+    let bits = |x: f32| u32::from(if x.is_nan() { 0x7FFF } else { round(x) });
+    bits(low) | bits(high) << 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maximum_ignores_nan_and_orders_zeros() {
+        assert_eq!(max(f32::NAN, 1.0), 1.0);
+        assert_eq!(max(-2.0, f32::NAN), -2.0);
+        assert!(max(f32::NAN, f32::NAN).is_nan());
+        assert!(max(-0.0, 0.0).is_sign_positive());
+        assert_eq!(max(f32::NEG_INFINITY, -1e30), -1e30);
+    }
+
+    #[test]
+    fn exponentials_flush_subnormals() {
+        assert_eq!(exp2(-126.0), f32::MIN_POSITIVE);
+        assert_eq!(exp2(-127.0), 0.0);
+        assert_eq!(exp2(f32::NEG_INFINITY), 0.0);
+        assert_eq!(exp2(200.0), f32::INFINITY);
+        assert!(exp2(f32::NAN).is_nan());
+        assert_eq!(log2(1e-40), f32::NEG_INFINITY);
+        assert_eq!(log2(8.0), 3.0);
+        assert_eq!(reciprocal(f32::MAX), 0.0);
+        assert_eq!(reciprocal(0.0), f32::INFINITY);
+    }
+
+    #[test]
+    fn conversions_round_to_nearest_even() {
+        // 2049 lies halfway between the f16 neighbours 2048 and 2050, 2051 between 2050 and 2052.
+        assert_eq!(pack_f16(2049.0, 2051.0), 0x6802_6800);
+        assert_eq!(pack_f16(65519.0, 65520.0), 0x7C00_7BFF);
+        assert_eq!(pack_f16(f32::NAN, -f32::INFINITY), 0xFC00_7FFF);
+        // 1 + 2^-8 lies halfway between 1 and 1 + 2^-7.
+        assert_eq!(pack_bf16(1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0), 0x3F82_3F80);
+        assert_eq!(pack_bf16(f32::MAX, f32::NAN), 0x7FFF_7F80);
+    }
+}

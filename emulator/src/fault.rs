@@ -1,0 +1,155 @@
+//! What the emulator refuses, with the source lines that made it so.
+
+use std::fmt;
+use std::panic::Location;
+
+/// What a warp did to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// An ordinary load.
+    Load,
+    /// A load that a whole warp makes together (`ldmatrix`).
+    MatrixLoad,
+    /// An ordinary store.
+    Store,
+    /// An asynchronous copy (`cp.async`).
+    Copy,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Access::Load => "load",
+            Access::MatrixLoad => "matrix load",
+            Access::Store => "store",
+            Access::Copy => "asynchronous copy",
+        })
+    }
+}
+
+/// Who did it, and on which line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Warp of the CTA.
+    pub warp: usize,
+    /// Lane of the warp.
+    pub lane: usize,
+    /// What it did.
+    pub access: Access,
+    /// The line of the kernel.
+    pub location: &'static Location<'static>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by warp {} lane {} at {}", self.access, self.warp, self.lane, self.location)
+    }
+}
+
+/// Something that a correct kernel never does.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Two accesses to one word, at least one of them a write, with no barrier between them.
+    #[error("race on shared byte {address}: {second} is not ordered after {first}; a barrier is missing")]
+    Race {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The access that was recorded.
+        first: Place,
+        /// The access that conflicts with it.
+        second: Place,
+    },
+    /// An access to bytes that an asynchronous copy may still write.
+    #[error("shared byte {address} is still in flight from {copy}: {access} comes before the wait for that copy")]
+    CopyInFlight {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The copy.
+        copy: Place,
+        /// The access that came too early.
+        access: Place,
+    },
+    /// A read of bytes that nobody wrote.
+    #[error("shared byte {address} was never written: {access}")]
+    Uninitialised {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The read.
+        access: Place,
+    },
+    /// An access beyond shared memory.
+    #[error("shared byte {address} lies beyond the {limit} bytes of the launch: {access}")]
+    SharedOutOfRange {
+        /// Byte address in shared memory.
+        address: u32,
+        /// Bytes of shared memory.
+        limit: usize,
+        /// The access.
+        access: Place,
+    },
+    /// An access whose address is not a multiple of its size.
+    #[error("address {address:#x} is not a multiple of {alignment}: {access}")]
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// What it should be a multiple of.
+        alignment: u64,
+        /// The access.
+        access: Place,
+    },
+    /// A global access outside the launch's buffers.
+    #[error("global address {address:#x} lies in no buffer ({nearest}): {access}")]
+    GlobalOutOfRange {
+        /// The address.
+        address: u64,
+        /// The nearest buffer, and how far off it is.
+        nearest: String,
+        /// The access.
+        access: Place,
+    },
+    /// A store to a buffer that is only to be read.
+    #[error("buffer {buffer} is read-only: {access}")]
+    ReadOnly {
+        /// The buffer's name.
+        buffer: String,
+        /// The access.
+        access: Place,
+    },
+    /// A copy of a number of bytes other than 0 or the whole.
+    #[error("an asynchronous copy takes 0 or 16 bytes of its source, not {bytes}: {access}")]
+    CopySize {
+        /// The number given.
+        bytes: u32,
+        /// The copy.
+        access: Place,
+    },
+    /// A warp that ended with copies nobody waited for.
+    #[error("warp {} ended before it waited for {copy}", copy.warp)]
+    CopyNeverAwaited {
+        /// One of the copies.
+        copy: Place,
+    },
+    /// Warps wait for others that never come, or at different barriers.
+    #[error("not all warps reach the same barrier: {}", positions.join(", "))]
+    Barrier {
+        /// Each warp's position.
+        positions: Vec<String>,
+    },
+    /// The kernel panicked.
+    #[error("warp {warp} panicked: {message}")]
+    Panicked {
+        /// Warp of the CTA.
+        warp: usize,
+        /// The panic's message.
+        message: String,
+    },
+}
+
+impl Fault {
+    /// Ends the running warp with this fault. Unwinding is caught where the warp began; no panic hook is called.
+    pub(crate) fn raise(self) -> ! {
+        std::panic::resume_unwind(Box::new(self))
+    }
+}

@@ -1,0 +1,271 @@
+//! [`Warp`] on the CPU.
+
+use std::panic::Location;
+
+use cuda_std::Warp;
+use half::{bf16, f16};
+
+use crate::copies::Copy as CopyInFlight;
+use crate::cta::{Cta, Pause, Scheduler};
+use crate::fault::{Access, Fault, Place};
+use crate::lanes::Lanes;
+use crate::{arithmetic, matrix};
+
+/// The running warp of an emulated CTA.
+#[derive(Clone, Copy)]
+pub struct Emu<'a> {
+    cta: &'a Cta<'a>,
+    warp: usize,
+    scheduler: &'a Scheduler,
+}
+
+impl<'a> Emu<'a> {
+    pub(crate) fn new(cta: &'a Cta<'a>, warp: usize, scheduler: &'a Scheduler) -> Self {
+        Emu { cta, warp, scheduler }
+    }
+
+    fn place(self, lane: usize, access: Access, location: &'static Location<'static>) -> Place {
+        Place { warp: self.warp, lane, access, location }
+    }
+
+    /// Lets another warp run, now and then.
+    fn give_way(self) {
+        if self.cta.random.borrow_mut().below(4) == 0 {
+            self.scheduler.suspend(Pause::Turn);
+        }
+    }
+
+    fn read_shared<const N: usize>(
+        self,
+        addresses: Lanes<u32>,
+        access: Access,
+        location: &'static Location<'static>,
+    ) -> [[u8; N]; 32] {
+        let (mut shared, clocks) = (self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
+        self.cta.count(|c| c.bank_conflicts += bank_conflicts::<N>(&addresses.0));
+        let mut read = |lane| shared.read(addresses.0[lane], self.place(lane, access, location), &clocks);
+        let mut bytes = [[0; N]; 32];
+        let result = (0..32).try_for_each(|lane| {
+            bytes[lane] = read(lane)?;
+            Ok(())
+        });
+        drop((shared, clocks));
+        result.unwrap_or_else(|fault: Fault| fault.raise());
+        bytes
+    }
+
+    fn load_matrix(self, address: Lanes<u32>, transposed: bool, at: &'static Location<'static>) -> [Lanes<u32>; 4] {
+        self.cta.count(|c| c.matrix_loads += 1);
+        matrix::distribute(&self.read_shared(address, Access::MatrixLoad, at), transposed)
+    }
+
+    fn store_global<const N: usize>(
+        self,
+        address: Lanes<u64>,
+        mask: Lanes<bool>,
+        location: &'static Location<'static>,
+        bytes: impl Fn(usize) -> [u8; N],
+    ) {
+        for lane in (0..32).filter(|&lane| mask.0[lane]) {
+            let place = self.place(lane, Access::Store, location);
+            self.cta.global.write(address.0[lane], bytes(lane), place).unwrap_or_else(|fault| fault.raise());
+            self.cta.count(|c| c.global_bytes_written += N as u64);
+        }
+    }
+
+    fn start_copy(self, to: u32, from: u64, bytes: u32, place: Place) -> Result<(), Fault> {
+        let source = match bytes {
+            0 => [0; 16],
+            16 => self.cta.global.read(from, place)?,
+            _ => return Err(Fault::CopySize { bytes, access: place }),
+        };
+        self.cta.count(|c| c.global_bytes_read += u64::from(bytes));
+        let (mut shared, clocks) = (self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
+        shared.begin_copy(to, 16, place, &clocks)?;
+        // Some copies land at once, the others when they are awaited: no kernel may depend on either.
+        if self.cta.random.borrow_mut().below(2) == 0 {
+            shared.land(to, source, place, &clocks, false);
+        }
+        self.cta.copies[self.warp].borrow_mut().start(CopyInFlight { address: to, bytes: source, place });
+        Ok(())
+    }
+}
+
+/// Wavefronts beyond the least possible, as [`cuda_std::swizzle::bank_conflicts`], for the common sizes.
+fn bank_conflicts<const N: usize>(addresses: &[u32; 32]) -> u64 {
+    let lanes_per_phase = 128 / N;
+    let phases = addresses.chunks(lanes_per_phase).map(|phase| {
+        // Accesses are aligned to their size, so they conflict exactly if they share a slot of N bytes among 128.
+        let mut counts = [0_u64; 32];
+        for (i, address) in phase.iter().enumerate() {
+            if !phase[..i].contains(address) {
+                counts[*address as usize / N % lanes_per_phase] += 1;
+            }
+        }
+        counts.iter().max().map_or(0, |worst| worst.saturating_sub(1))
+    });
+    phases.sum()
+}
+
+impl Warp for Emu<'_> {
+    type U32 = Lanes<u32>;
+    type U64 = Lanes<u64>;
+    type F32 = Lanes<f32>;
+    type Bool = Lanes<bool>;
+
+    fn block_idx_x(self) -> u32 {
+        self.cta.block
+    }
+    fn warp_id(self) -> u32 {
+        self.warp as u32
+    }
+    fn lane_id(self) -> Lanes<u32> {
+        Lanes::from_fn(|lane| lane as u32)
+    }
+
+    fn splat(self, value: u32) -> Lanes<u32> {
+        Lanes::splat(value)
+    }
+    fn splat_f32(self, value: f32) -> Lanes<f32> {
+        Lanes::splat(value)
+    }
+    fn mul_wide(self, a: Lanes<u32>, b: u32) -> Lanes<u64> {
+        a.map(|a| u64::from(a) * u64::from(b))
+    }
+    fn less(self, a: Lanes<u32>, b: Lanes<u32>) -> Lanes<bool> {
+        a.zip(b, |a, b| a < b)
+    }
+    fn less_f32(self, a: Lanes<f32>, b: Lanes<f32>) -> Lanes<bool> {
+        a.zip(b, |a, b| a < b)
+    }
+    fn select(self, mask: Lanes<bool>, a: Lanes<u32>, b: Lanes<u32>) -> Lanes<u32> {
+        Lanes::from_fn(|i| if mask.0[i] { a.0[i] } else { b.0[i] })
+    }
+    fn select_f32(self, mask: Lanes<bool>, a: Lanes<f32>, b: Lanes<f32>) -> Lanes<f32> {
+        Lanes::from_fn(|i| if mask.0[i] { a.0[i] } else { b.0[i] })
+    }
+    fn max(self, a: Lanes<f32>, b: Lanes<f32>) -> Lanes<f32> {
+        a.zip(b, arithmetic::max)
+    }
+    fn fma(self, a: Lanes<f32>, b: Lanes<f32>, c: Lanes<f32>) -> Lanes<f32> {
+        Lanes::from_fn(|i| a.0[i].mul_add(b.0[i], c.0[i]))
+    }
+    fn exp2(self, x: Lanes<f32>) -> Lanes<f32> {
+        x.map(arithmetic::exp2)
+    }
+    fn log2(self, x: Lanes<f32>) -> Lanes<f32> {
+        x.map(arithmetic::log2)
+    }
+    fn reciprocal(self, x: Lanes<f32>) -> Lanes<f32> {
+        x.map(arithmetic::reciprocal)
+    }
+    fn pack_f16(self, low: Lanes<f32>, high: Lanes<f32>) -> Lanes<u32> {
+        low.zip(high, arithmetic::pack_f16)
+    }
+    fn pack_bf16(self, low: Lanes<f32>, high: Lanes<f32>) -> Lanes<u32> {
+        low.zip(high, arithmetic::pack_bf16)
+    }
+
+    fn shuffle_xor(self, value: Lanes<f32>, mask: u32) -> Lanes<f32> {
+        Lanes::from_fn(|lane| value.0[lane ^ mask as usize])
+    }
+    fn vote_any(self, predicate: Lanes<bool>) -> bool {
+        self.give_way();
+        predicate.0.contains(&true)
+    }
+    fn sync_warp(self) {
+        self.give_way();
+        self.cta.clocks.borrow_mut().advance(self.warp);
+    }
+    fn sync_threads(self) {
+        self.scheduler.suspend(Pause::Barrier(Location::caller()));
+    }
+
+    fn shared_base(self) -> u32 {
+        0
+    }
+    unsafe fn load_shared_x4(self, address: Lanes<u32>) -> [Lanes<u32>; 4] {
+        self.cta.count(|c| c.shared_loads += 1);
+        let bytes = self.read_shared::<16>(address, Access::Load, Location::caller());
+        std::array::from_fn(|word| {
+            Lanes::from_fn(|lane| {
+                u32::from_le_bytes(bytes[lane][4 * word..4 * word + 4].try_into().expect("4 bytes"))
+            })
+        })
+    }
+    unsafe fn store_shared(self, address: Lanes<u32>, value: Lanes<u32>) {
+        let location = Location::caller();
+        self.cta.count(|c| {
+            c.shared_stores += 1;
+            c.bank_conflicts += bank_conflicts::<4>(&address.0);
+        });
+        let result = {
+            let (mut shared, clocks) = (self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
+            (0..32).try_for_each(|lane| {
+                let place = self.place(lane, Access::Store, location);
+                shared.write(address.0[lane], value.0[lane].to_le_bytes(), place, &clocks)
+            })
+        };
+        result.unwrap_or_else(|fault| fault.raise());
+    }
+    unsafe fn load_matrix_x4(self, address: Lanes<u32>) -> [Lanes<u32>; 4] {
+        self.load_matrix(address, false, Location::caller())
+    }
+    unsafe fn load_matrix_transposed_x4(self, address: Lanes<u32>) -> [Lanes<u32>; 4] {
+        self.load_matrix(address, true, Location::caller())
+    }
+
+    unsafe fn store_global_x4(self, address: Lanes<u64>, value: [Lanes<u32>; 4], mask: Lanes<bool>) {
+        self.store_global(address, mask, Location::caller(), |lane| {
+            let mut bytes = [0; 16];
+            for (bytes, word) in bytes.chunks_mut(4).zip(value) {
+                bytes.copy_from_slice(&word.0[lane].to_le_bytes());
+            }
+            bytes
+        });
+    }
+    unsafe fn store_global_f32(self, address: Lanes<u64>, value: Lanes<f32>, mask: Lanes<bool>) {
+        self.store_global(address, mask, Location::caller(), |lane| value.0[lane].to_le_bytes());
+    }
+
+    unsafe fn cp_async(self, destination: Lanes<u32>, source: Lanes<u64>, bytes: Lanes<u32>) {
+        let location = Location::caller();
+        self.cta.count(|c| {
+            c.copies += 1;
+            c.bank_conflicts += bank_conflicts::<16>(&destination.0);
+        });
+        for lane in 0..32 {
+            let place = self.place(lane, Access::Copy, location);
+            self.start_copy(destination.0[lane], source.0[lane], bytes.0[lane], place)
+                .unwrap_or_else(|fault| fault.raise());
+        }
+    }
+    fn cp_async_commit_group(self) {
+        self.cta.copies[self.warp].borrow_mut().commit();
+        self.give_way();
+    }
+    fn cp_async_wait_group<const PENDING: usize>(self) {
+        let (mut shared, clocks) = (self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
+        for copy in self.cta.copies[self.warp].borrow_mut().wait(PENDING) {
+            shared.land(copy.address, copy.bytes, copy.place, &clocks, true);
+        }
+    }
+
+    fn mma_m16n8k16_f16(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+        self.count_mma();
+        matrix::mma(d, a, b, |bits| f16::from_bits(bits).to_f32());
+    }
+    fn mma_m16n8k16_bf16(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+        self.count_mma();
+        matrix::mma(d, a, b, |bits| bf16::from_bits(bits).to_f32());
+    }
+}
+
+impl Emu<'_> {
+    fn count_mma(self) {
+        self.cta.count(|c| {
+            c.mma += 1;
+            c.mma_flops += matrix::MMA_FLOPS;
+        });
+    }
+}
