@@ -138,27 +138,27 @@ macro_rules! catalog {
 
 catalog! {
     fwd_f16_sm89_persistd_64: Sm89 F16 D 64 rows 128 keys 64 warps 4
-        k_stages 2 min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 3 spills 0;
     fwd_f16_sm89_persistd_128: Sm89 F16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_f16_sm89_persistd_256: Sm89 F16 D 256 rows 64 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_bf16_sm89_persistd_64: Sm89 Bf16 D 64 rows 128 keys 64 warps 4
-        k_stages 2 min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 3 spills 0;
     fwd_bf16_sm89_persistd_128: Sm89 Bf16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_bf16_sm89_persistd_256: Sm89 Bf16 D 256 rows 64 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_f16_sm120f_persistd_64: Sm120f F16 D 64 rows 128 keys 64 warps 4
-        k_stages 2 min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 3 spills 0;
     fwd_f16_sm120f_persistd_128: Sm120f F16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_f16_sm120f_persistd_256: Sm120f F16 D 256 rows 64 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_bf16_sm120f_persistd_64: Sm120f Bf16 D 64 rows 128 keys 64 warps 4
-        k_stages 2 min_blocks 2 barriers 2 spills 0;
+        k_stages 2 min_blocks 2 barriers 3 spills 0;
     fwd_bf16_sm120f_persistd_128: Sm120f Bf16 D 128 rows 128 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
     fwd_bf16_sm120f_persistd_256: Sm120f Bf16 D 256 rows 64 keys 64 warps 4
-        k_stages 1 min_blocks 2 barriers 2 spills 0;
+        k_stages 1 min_blocks 2 barriers 3 spills 0;
 }

@@ -43,15 +43,12 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
         const { assert!(C::K_STAGES == 1 || C::K_STAGES == 2) };
         let mut pipeline =
             Pipeline { warp, k: Stream::new(warp, k), v: Stream::new(warp, v), keys, stage: 0 };
-        // Without keys nobody would wait for a copy.
-        if keys > 0 {
-            // SAFETY: the caller's.
-            unsafe {
-                Stream::<W, C>::new(warp, q).copy(C::ROWS, SharedTile::query(warp));
-                pipeline.k.copy(C::KEYS, SharedTile::keys(warp, 0));
-            }
-            warp.cp_async_commit_group();
+        // SAFETY: the caller's.
+        unsafe {
+            Stream::<W, C>::new(warp, q).copy(C::ROWS, SharedTile::query(warp));
+            pipeline.k.copy(C::KEYS, SharedTile::keys(warp, 0));
         }
+        warp.cp_async_commit_group();
         pipeline
     }
 
@@ -113,6 +110,14 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
             unsafe { self.k.copy(C::KEYS, tile) };
         }
         self.warp.cp_async_commit_group();
+    }
+
+    /// Waits for the copies that nobody waited for, those of a CTA without keys. Now all of shared memory is free.
+    #[inline(always)]
+    #[track_caller]
+    pub fn finish(self) {
+        self.warp.cp_async_wait_group::<0>();
+        self.warp.sync_threads();
     }
 }
 

@@ -56,10 +56,11 @@ pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, cons
         };
         key += C::KEYS as u32;
     }
+    pipeline.finish();
 
     let (factors, lse) = softmax.finish();
     output.scale_rows(&factors);
-    // SAFETY: a warp's rows of Q are its own, and it has read them for the last time; the output is the caller's.
+    // SAFETY: shared memory is free, a warp's rows of the query tile are its own, and the output is the caller's.
     unsafe {
         epilogue::store::<W, C, M, O>(
             warp,
