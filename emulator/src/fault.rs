@@ -62,7 +62,9 @@ pub enum Fault {
         second: Place,
     },
     /// An access to bytes that an asynchronous copy may still write.
-    #[error("shared byte {address} is still in flight from {copy}: {access} comes before the wait for that copy")]
+    #[error(
+        "shared byte {address} is still in flight from {copy}: {access} comes before the wait for that copy"
+    )]
     CopyInFlight {
         /// Byte address in shared memory.
         address: u32,

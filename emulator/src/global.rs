@@ -21,7 +21,13 @@ impl<'a> Buffer<'a> {
 
     /// A buffer that the kernel may read and write.
     pub fn read_write(name: &'static str, bytes: &'a mut [u8]) -> Self {
-        Buffer { name, base: bytes.as_mut_ptr() as u64, bytes: bytes.len(), writable: true, borrow: PhantomData }
+        Buffer {
+            name,
+            base: bytes.as_mut_ptr() as u64,
+            bytes: bytes.len(),
+            writable: true,
+            borrow: PhantomData,
+        }
     }
 
     /// The address of its first byte, as kernels see it.
@@ -43,7 +49,12 @@ impl Buffers<'_> {
     }
 
     /// Writes `N` bytes.
-    pub(crate) fn write<const N: usize>(&self, address: u64, bytes: [u8; N], place: Place) -> Result<(), Fault> {
+    pub(crate) fn write<const N: usize>(
+        &self,
+        address: u64,
+        bytes: [u8; N],
+        place: Place,
+    ) -> Result<(), Fault> {
         self.check(address, N as u64, true, place)?;
         // SAFETY: the bytes lie in a buffer that was borrowed mutably for this launch.
         unsafe { (address as *mut [u8; N]).write_unaligned(bytes) };
@@ -56,7 +67,9 @@ impl Buffers<'_> {
         }
         let holds = |b: &&Buffer<'_>| address >= b.base && address + bytes <= b.base + b.bytes as u64;
         match self.0.iter().find(holds) {
-            Some(buffer) if write && !buffer.writable => Err(Fault::ReadOnly { buffer: buffer.name.into(), access }),
+            Some(buffer) if write && !buffer.writable => {
+                Err(Fault::ReadOnly { buffer: buffer.name.into(), access })
+            }
             Some(_) => Ok(()),
             None => Err(Fault::GlobalOutOfRange { address, nearest: self.nearest(address), access }),
         }

@@ -136,11 +136,19 @@ impl Shared {
 
     /// The bytes of a copy arrive. With `awaited`, its warp has waited for it: from now on it counts as a write of that
     /// warp's, made now.
-    pub(crate) fn land(&mut self, address: u32, bytes: [u8; 16], place: Place, clocks: &Clocks, awaited: bool) {
+    pub(crate) fn land(
+        &mut self,
+        address: u32,
+        bytes: [u8; 16],
+        place: Place,
+        clocks: &Clocks,
+        awaited: bool,
+    ) {
         let start = address as usize;
         self.bytes[start..start + 16].copy_from_slice(&bytes);
         if awaited {
-            self.content[start / WORD..(start + 16) / WORD].fill(Content::Written(Record::new(place, clocks)));
+            self.content[start / WORD..(start + 16) / WORD]
+                .fill(Content::Written(Record::new(place, clocks)));
         }
     }
 

@@ -54,7 +54,12 @@ impl<'a> Emu<'a> {
         bytes
     }
 
-    fn load_matrix(self, address: Lanes<u32>, transposed: bool, at: &'static Location<'static>) -> [Lanes<u32>; 4] {
+    fn load_matrix(
+        self,
+        address: Lanes<u32>,
+        transposed: bool,
+        at: &'static Location<'static>,
+    ) -> [Lanes<u32>; 4] {
         self.cta.count(|c| c.matrix_loads += 1);
         matrix::distribute(&self.read_shared(address, Access::MatrixLoad, at), transposed)
     }

@@ -1,0 +1,179 @@
+//! Online softmax over one block of query rows (Milakov and Gimelshein 2018), in base 2 and f32.
+
+use ffpa_kernels_gpu::abi::Params;
+use ffpa_kernels_gpu::schedule::visible_keys;
+
+use super::Rows;
+use super::exp2::exp2;
+use super::gemm::{Matrix, TILE_M, TILE_N, multiply_add};
+use crate::element::Element;
+
+/// Query rows of a block.
+pub const ROWS: usize = 64;
+/// Keys of a tile: scores, K and V of a tile stay in the second-level cache.
+const KEYS: usize = 64;
+
+const _: () = assert!(ROWS.is_multiple_of(TILE_M) && KEYS.is_multiple_of(TILE_N));
+
+/// Buffers of one block, used again for the next.
+pub struct Block {
+    head_dim: usize,
+    /// Columns of `v` and `output`: the head dim, rounded up to whole register tiles.
+    width: usize,
+    /// `ROWS x head_dim`.
+    q: Vec<f32>,
+    /// K of a tile, transposed: `head_dim x KEYS`.
+    k: Vec<f32>,
+    /// `KEYS x width`.
+    v: Vec<f32>,
+    /// Scores of a tile, then probabilities: `ROWS x KEYS`.
+    scores: Vec<f32>,
+    /// `ROWS x width`, relative to `maximum`.
+    output: Vec<f32>,
+    /// Largest scaled score of each row so far.
+    maximum: [f32; ROWS],
+    /// Sum of each row's probabilities, relative to `maximum`.
+    sum: [f32; ROWS],
+    /// One row of an input, widened.
+    row: Vec<f32>,
+}
+
+impl Block {
+    pub fn new(head_dim: usize) -> Self {
+        let width = head_dim.next_multiple_of(TILE_N);
+        Block {
+            head_dim,
+            width,
+            q: vec![0.0; ROWS * head_dim],
+            k: vec![0.0; head_dim * KEYS],
+            v: vec![0.0; KEYS * width],
+            scores: vec![0.0; ROWS * KEYS],
+            output: vec![0.0; ROWS * width],
+            maximum: [0.0; ROWS],
+            sum: [0.0; ROWS],
+            row: vec![0.0; head_dim],
+        }
+    }
+
+    /// Computes the rows from `first_row` on.
+    pub fn run<T: Element>(
+        &mut self,
+        params: &Params,
+        q: &Rows<'_, T>,
+        k: &Rows<'_, T>,
+        v: &Rows<'_, T>,
+        first_row: usize,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has the features.
+            return unsafe { self.run_avx2(params, q, k, v, first_row) };
+        }
+        self.run_with::<T, false>(params, q, k, v, first_row);
+    }
+
+    /// The same code, compiled for wider vectors.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn run_avx2<T: Element>(
+        &mut self,
+        params: &Params,
+        q: &Rows<'_, T>,
+        k: &Rows<'_, T>,
+        v: &Rows<'_, T>,
+        first_row: usize,
+    ) {
+        self.run_with::<T, true>(params, q, k, v, first_row);
+    }
+
+    #[inline(always)]
+    fn run_with<T: Element, const FMA: bool>(
+        &mut self,
+        params: &Params,
+        q: &Rows<'_, T>,
+        k: &Rows<'_, T>,
+        v: &Rows<'_, T>,
+        first_row: usize,
+    ) {
+        let rows = ROWS.min(params.q.rows as usize - first_row);
+        self.q.fill(0.0);
+        for row in 0..rows {
+            T::widen(q.row(first_row + row), &mut self.q[row * self.head_dim..][..self.head_dim]);
+        }
+        self.output.fill(0.0);
+        self.maximum.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+        let visible: [usize; ROWS] = std::array::from_fn(|row| match row < rows {
+            true => visible_keys(params, (first_row + row) as u32) as usize,
+            false => 0,
+        });
+        let keys = visible[rows - 1];
+        for key in (0..keys).step_by(KEYS) {
+            self.load(k, v, key, KEYS.min(keys - key));
+            let q = Matrix { data: &self.q, stride: self.head_dim };
+            let kt = Matrix { data: &self.k, stride: KEYS };
+            self.scores.fill(0.0);
+            multiply_add::<FMA>([ROWS, KEYS, self.head_dim], q, kt, &mut self.scores, KEYS);
+            for (row, visible) in visible.iter().enumerate() {
+                self.softmax(params, row, visible.saturating_sub(key).min(KEYS));
+            }
+            let p = Matrix { data: &self.scores, stride: KEYS };
+            let v = Matrix { data: &self.v, stride: self.width };
+            multiply_add::<FMA>([ROWS, self.width, KEYS], p, v, &mut self.output, self.width);
+        }
+    }
+
+    /// Widens a tile of K, transposing it, and one of V. Rows that do not exist are zeros.
+    #[inline(always)]
+    fn load<T: Element>(&mut self, k: &Rows<'_, T>, v: &Rows<'_, T>, first: usize, rows: usize) {
+        for row in 0..KEYS {
+            if row < rows {
+                T::widen(k.row(first + row), &mut self.row);
+                T::widen(v.row(first + row), &mut self.v[row * self.width..][..self.head_dim]);
+            } else {
+                self.row.fill(0.0);
+                self.v[row * self.width..][..self.head_dim].fill(0.0);
+            }
+            for (column, value) in self.row.iter().enumerate() {
+                self.k[column * KEYS + row] = *value;
+            }
+        }
+    }
+
+    /// Turns a row of raw scores, of which the first `visible` count, into probabilities.
+    #[inline(always)]
+    fn softmax(&mut self, params: &Params, row: usize, visible: usize) {
+        let scores = &mut self.scores[row * KEYS..][..KEYS];
+        let mut maximum = self.maximum[row];
+        for (key, score) in scores.iter_mut().enumerate() {
+            let scaled = *score * params.score_sign * params.scale_log2;
+            *score = if key < visible { scaled } else { f32::NEG_INFINITY };
+            maximum = if *score > maximum { *score } else { maximum };
+        }
+        // Without visible keys there is no maximum; 0 keeps differences of infinities away.
+        let reference = if maximum == f32::NEG_INFINITY { 0.0 } else { maximum };
+        let factor = exp2(self.maximum[row] - reference);
+        let mut sums = [0.0_f32; 8];
+        for chunk in scores.chunks_exact_mut(8) {
+            for (sum, score) in sums.iter_mut().zip(chunk) {
+                *score = exp2(*score - reference);
+                *sum += *score;
+            }
+        }
+        self.maximum[row] = maximum;
+        self.sum[row] = self.sum[row] * factor + sums.iter().sum::<f32>();
+        if factor != 1.0 {
+            self.output[row * self.width..][..self.width].iter_mut().for_each(|o| *o *= factor);
+        }
+    }
+
+    /// A finished row, normalised, and its log-sum-exp: zeros and minus infinity where no key was visible.
+    pub fn finish(&mut self, row: usize) -> (&[f32], f32) {
+        let (sum, output) = (self.sum[row], &mut self.output[row * self.width..][..self.width]);
+        if sum == 0.0 {
+            return (output, f32::NEG_INFINITY);
+        }
+        output.iter_mut().for_each(|o| *o /= sum);
+        (output, (self.maximum[row] + sum.log2()) * std::f32::consts::LN_2)
+    }
+}

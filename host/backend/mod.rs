@@ -1,0 +1,124 @@
+//! What runs a plan: the host's cores, the emulator, or a CUDA device.
+
+pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
+#[cfg(feature = "emulator")]
+pub(crate) mod emulator;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::device::DeviceInfo;
+use crate::error::Error;
+use crate::options::Progress;
+use crate::plan::Plan;
+use crate::refusal::Refusal;
+
+/// Which backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// Tiled attention on the host's cores.
+    Cpu,
+    /// The GPU kernels themselves, on the emulator.
+    Emulator,
+    /// The GPU kernels on a CUDA device.
+    Cuda,
+}
+
+impl BackendKind {
+    /// The name users type: `cpu`, `emulator` or `cuda`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BackendKind::Cpu => "cpu",
+            BackendKind::Emulator => "emulator",
+            BackendKind::Cuda => "cuda",
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a call did.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Where it ran.
+    pub backend: BackendKind,
+    /// The kernel; on the cpu backend, the one whose plan it followed.
+    pub kernel: &'static str,
+    /// The device's name.
+    pub device: String,
+    /// How long the computation took, without copies between host and device. `None` if it was only started: work on
+    /// device tensors runs asynchronously.
+    pub elapsed: Option<Duration>,
+    /// Floating-point operations, as [`Problem::flops`](crate::Problem::flops) counts them.
+    pub flops: f64,
+    /// What the emulator counted.
+    #[cfg(feature = "emulator")]
+    pub counters: Option<ffpa_emulator::Counters>,
+}
+
+impl Report {
+    pub(crate) fn new(plan: &Plan, backend: BackendKind, elapsed: Option<Duration>) -> Self {
+        Report {
+            backend,
+            kernel: plan.kernel.name,
+            device: plan.device.clone(),
+            elapsed,
+            flops: plan.problem.flops(),
+            #[cfg(feature = "emulator")]
+            counters: None,
+        }
+    }
+}
+
+/// The tensors of a plan, as bytes in host memory.
+pub(crate) struct HostTensors<'a> {
+    pub q: &'a [u8],
+    pub k: &'a [u8],
+    pub v: &'a [u8],
+    pub o: &'a mut [u8],
+    pub lse: Option<&'a mut [f32]>,
+}
+
+/// The tensors of a plan, as device addresses; 0 for no log-sum-exp.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceTensors {
+    pub q: u64,
+    pub k: u64,
+    pub v: u64,
+    pub o: u64,
+    pub lse: u64,
+}
+
+/// The tensors of a plan.
+pub(crate) enum Tensors<'a> {
+    Host(HostTensors<'a>),
+    Device(DeviceTensors),
+}
+
+impl<'a> Tensors<'a> {
+    /// For backends without device memory.
+    fn host(self, backend: BackendKind) -> Result<HostTensors<'a>, Refusal> {
+        match self {
+            Tensors::Host(tensors) => Ok(tensors),
+            Tensors::Device(_) => Err(Refusal::DeviceMemory { backend: backend.name() }),
+        }
+    }
+}
+
+/// Runs plans.
+pub(crate) trait Backend: Send + Sync {
+    fn kind(&self) -> BackendKind;
+
+    /// What plans for this backend are made for.
+    fn device(&self) -> &DeviceInfo;
+
+    fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error>;
+}

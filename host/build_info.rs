@@ -1,0 +1,36 @@
+//! What this build contains.
+
+use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
+
+/// The kernels of a build, and what of them is there as code for a GPU.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct BuildInfo {
+    /// The catalog's rows. They are the same with and without GPU code, so that every backend plans and refuses alike.
+    pub kernels: Vec<&'static Kernel>,
+    /// Whether forward kernels for CUDA devices are embedded.
+    pub cuda_fwd_available: bool,
+    /// Whether kernels that use the tensor memory accelerator are embedded.
+    pub cuda_tma_available: bool,
+    /// Whether quantised kernels that use the tensor memory accelerator are embedded.
+    pub cuda_quant_tma_available: bool,
+}
+
+impl BuildInfo {
+    /// Whether this build embeds forward kernels for CUDA devices.
+    pub const CUDA_FWD_AVAILABLE: bool = cfg!(feature = "ptx");
+    /// Whether this build embeds kernels that use the tensor memory accelerator.
+    pub const CUDA_TMA_AVAILABLE: bool = false;
+    /// Whether this build embeds quantised kernels that use the tensor memory accelerator.
+    pub const CUDA_QUANT_TMA_AVAILABLE: bool = false;
+
+    /// This build.
+    pub fn current() -> Self {
+        BuildInfo {
+            kernels: CATALOG.iter().collect(),
+            cuda_fwd_available: Self::CUDA_FWD_AVAILABLE,
+            cuda_tma_available: Self::CUDA_TMA_AVAILABLE,
+            cuda_quant_tma_available: Self::CUDA_QUANT_TMA_AVAILABLE,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Facts about a device: from the driver, or by name where there is none.
+
+use ffpa_kernels_gpu::config::Arch;
+
+/// What a kernel is chosen by, besides the problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The device's name.
+    pub name: String,
+    /// Compute capability: major and minor.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Shared memory that one CTA may use at most, in bytes.
+    pub shared_bytes: usize,
+    /// What addresses and strides must be multiples of, in bytes.
+    pub alignment: usize,
+}
+
+/// Kernels copy 16 bytes at a time (`cp.async`, 16-byte stores).
+pub(crate) const COPY_ALIGNMENT: usize = 16;
+
+impl DeviceInfo {
+    /// A typical device of an architecture: RTX 4090, H200 or RTX 5090.
+    pub fn of_arch(arch: Arch) -> Self {
+        let (name, compute_capability, multiprocessors) = match arch {
+            Arch::Sm89 => ("emulated sm_89", (8, 9), 128),
+            Arch::Sm90a => ("emulated sm_90a", (9, 0), 132),
+            Arch::Sm120f => ("emulated sm_120f", (12, 0), 170),
+        };
+        DeviceInfo {
+            name: name.into(),
+            compute_capability,
+            multiprocessors,
+            shared_bytes: arch.shared_limit(),
+            alignment: COPY_ALIGNMENT,
+        }
+    }
+
+    /// The host itself. It takes any alignment, and otherwise what an sm_89 device takes.
+    pub fn cpu() -> Self {
+        DeviceInfo { name: "cpu".into(), alignment: 1, ..Self::of_arch(Arch::Sm89) }
+    }
+
+    /// The architectures whose kernels the device runs, the nearest first.
+    pub fn archs(&self) -> &'static [Arch] {
+        match self.compute_capability {
+            (12, _) => &[Arch::Sm120f, Arch::Sm89],
+            (9, 0) => &[Arch::Sm90a, Arch::Sm89],
+            (major, minor) if (major, minor) >= (8, 9) => &[Arch::Sm89],
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong with a call.
+
+use ffpa_kernels_gpu::config::{Arch, Dtype};
+
+use crate::backend::BackendKind;
+use crate::element::Family;
+use crate::refusal::Refusal;
+
+/// Why a call did not run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request cannot be served as it stands.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No kernel of any build takes this head dim.
+    #[error("head dim {head_dim} is beyond {limit}, the largest that any build supports")]
+    HeadDimUnsupported {
+        /// The head dim.
+        head_dim: usize,
+        /// The largest supported.
+        limit: usize,
+    },
+    /// This build has no kernel for this head dim.
+    #[error(
+        "head dim {head_dim} is above the compiled {compiled:?} for {dtype} on {arch}; rebuild with \
+         FFPA_BUILD_HEADDIM including {head_dim} or a larger one",
+        dtype = dtype.name(), arch = arch.target()
+    )]
+    HeadDimNotCompiled {
+        /// The head dim.
+        head_dim: usize,
+        /// What is compiled.
+        compiled: Vec<usize>,
+        /// Element type.
+        dtype: Dtype,
+        /// Architecture.
+        arch: Arch,
+    },
+    /// This build or this device has no kernels of the family.
+    #[error("the {family} family is not available: {reason}")]
+    FamilyUnavailable {
+        /// The family.
+        family: Family,
+        /// Why, and what is there.
+        reason: String,
+    },
+    /// The device is older than every compiled kernel.
+    #[error(
+        "{device} has compute capability {major}.{minor}; the kernels need {needed} or newer (compiled: {compiled})"
+    )]
+    DeviceUnsupported {
+        /// The device's name.
+        device: String,
+        /// Its compute capability.
+        major: u32,
+        /// Its compute capability.
+        minor: u32,
+        /// What is needed.
+        needed: &'static str,
+        /// What was compiled.
+        compiled: String,
+    },
+    /// The backend cannot be had here.
+    #[error("the {backend} backend is not available: {reason}")]
+    BackendUnavailable {
+        /// The backend.
+        backend: BackendKind,
+        /// Why, and what would help.
+        reason: String,
+    },
+    /// The driver refused a call.
+    #[error("{call} failed with code {code} ({name})")]
+    Driver {
+        /// The driver function.
+        call: &'static str,
+        /// Its result.
+        code: i32,
+        /// The result's name.
+        name: String,
+    },
+    /// The emulated kernel did something that a correct one never does.
+    #[cfg(feature = "emulator")]
+    #[error("kernel {kernel}, emulated: {fault}")]
+    Emulator {
+        /// The kernel.
+        kernel: &'static str,
+        /// What it did.
+        fault: Box<ffpa_emulator::Fault>,
+    },
+}

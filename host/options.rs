@@ -1,0 +1,65 @@
+//! What a caller may choose.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::element::Family;
+
+/// Reports progress: called with the number of finished pieces and of all pieces, from any thread.
+pub type Progress = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
+/// Options of a forward call. The default: no mask, scale `1 / sqrt(head_dim)`, the native family.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct ForwardOptions {
+    /// Whether row `r` sees only the keys `k <= r + kv_len - q_len`.
+    pub causal: bool,
+    /// What scores are multiplied with; `1 / sqrt(head_dim)` if not given.
+    pub scale: Option<f32>,
+    /// Which kernels to use.
+    pub family: Family,
+    /// Called as work on the host proceeds (cpu and emulator backends).
+    pub progress: Option<Progress>,
+}
+
+impl ForwardOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The defaults with a causal mask.
+    pub fn causal() -> Self {
+        Self::new().with_causal(true)
+    }
+
+    /// With or without a causal mask.
+    pub fn with_causal(self, causal: bool) -> Self {
+        ForwardOptions { causal, ..self }
+    }
+
+    /// With this scale.
+    pub fn with_scale(self, scale: f32) -> Self {
+        ForwardOptions { scale: Some(scale), ..self }
+    }
+
+    /// With kernels of this family.
+    pub fn with_family(self, family: Family) -> Self {
+        ForwardOptions { family, ..self }
+    }
+
+    /// With progress reports.
+    pub fn with_progress(self, progress: Progress) -> Self {
+        ForwardOptions { progress: Some(progress), ..self }
+    }
+}
+
+impl fmt::Debug for ForwardOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardOptions")
+            .field("causal", &self.causal)
+            .field("scale", &self.scale)
+            .field("family", &self.family)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! How a problem will run: which kernel, on what grid, with which parameters. Pure: no driver, no pointers.
+
+use std::fmt;
+
+use ffpa_kernels_gpu::abi::{Matrices, Params};
+use ffpa_kernels_gpu::catalog::Kernel;
+
+use crate::build_info::BuildInfo;
+use crate::device::DeviceInfo;
+use crate::error::Error;
+use crate::problem::Problem;
+use crate::refusal::Refusal;
+use crate::select::select;
+
+/// CTAs along a grid's first dimension (CUDA programming guide, "Compute capabilities").
+const MAX_GRID: usize = (1 << 31) - 1;
+
+/// Heads whose query tiles are interleaved under a causal mask, at most.
+///
+/// Tiles then shrink together towards the end of the grid, and no long one starts last. Measured on an H200 (bf16,
+/// D = 128, N = 8192, 32 heads, TFLOPS): 1 head 321, 2 326, 4 356, 8 350, 16 361, 32 364. Without a mask it makes no
+/// difference.
+const CAUSAL_INTERLEAVE: usize = 32;
+
+/// A chosen kernel and its launch.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What was asked.
+    pub problem: Problem,
+    /// The kernel.
+    pub kernel: &'static Kernel,
+    /// CTAs; 0 if there is nothing to compute.
+    pub grid: u32,
+    /// Bytes of device memory that the kernel needs beside the tensors.
+    pub workspace_bytes: usize,
+    /// The kernel's parameters, all addresses 0.
+    pub params: Params,
+    /// Name of the device it was planned for.
+    pub device: String,
+}
+
+/// Plans a problem on a device with the kernels of a build.
+///
+/// # Errors
+/// A [`Refusal`] if no kernel can take the problem's layout or size; [`Error::HeadDimNotCompiled`],
+/// [`Error::FamilyUnavailable`] or [`Error::DeviceUnsupported`] if this build has none that fits.
+pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
+    let kernel = select(problem, device, build)?;
+    check_alignment(problem, device.alignment)?;
+    let heads = problem.batch * problem.q_heads;
+    let row_blocks = problem.q_len.div_ceil(kernel.rows);
+    let tiles = row_blocks.checked_mul(heads).filter(|&tiles| tiles <= MAX_GRID);
+    let grid = tiles.ok_or(Refusal::GridTooLarge {
+        tiles: row_blocks.saturating_mul(heads),
+        rows: kernel.rows,
+        limit: MAX_GRID,
+    })?;
+    let interleave = if problem.causal { CAUSAL_INTERLEAVE } else { 1 };
+    let head_interleave = (1..=interleave).rev().find(|&n| heads.is_multiple_of(n)).unwrap_or(1);
+    let (score_sign, scale_log2) = match problem.scale {
+        0.0 => (0.0, 1.0),
+        scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
+    };
+    let [q, k, v, o] = problem.operands.map(|operand| operand.byte_strides);
+    let matrices = |[batch, head, row]: [usize; 3], rows: usize| Matrices {
+        base: 0,
+        batch_stride: batch as u64,
+        head_stride: head as u64,
+        row_stride: row as u32,
+        rows: rows as u32,
+    };
+    let params = Params {
+        q: matrices(q, problem.q_len),
+        k: matrices(k, problem.kv_len),
+        v: matrices(v, problem.kv_len),
+        o: matrices(o, problem.q_len),
+        lse: 0,
+        head_dim: problem.head_dim as u32,
+        q_heads: problem.q_heads as u32,
+        gqa_group: (problem.q_heads / problem.kv_heads.max(1)) as u32,
+        row_blocks: row_blocks as u32,
+        head_interleave: head_interleave as u32,
+        causal: problem.causal.into(),
+        scale_log2,
+        score_sign,
+    };
+    let plan = Plan {
+        problem: *problem,
+        kernel,
+        grid: grid as u32,
+        workspace_bytes: 0,
+        params,
+        device: device.name.clone(),
+    };
+    tracing::debug!(kernel = kernel.name, grid, head_interleave, "planned");
+    Ok(plan)
+}
+
+fn check_alignment(problem: &Problem, alignment: usize) -> Result<(), Refusal> {
+    for operand in &problem.operands {
+        let refuse = |what, bytes| Refusal::Misaligned { tensor: operand.name, what, bytes, alignment };
+        if operand.alignment < alignment {
+            return Err(refuse("the address", operand.alignment));
+        }
+        let names = ["the batch stride", "the head stride", "the row stride"];
+        for (what, bytes) in names.into_iter().zip(operand.byte_strides) {
+            if !bytes.is_multiple_of(alignment) {
+                return Err(refuse(what, bytes));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (p, k) = (&self.problem, self.kernel);
+        writeln!(
+            f,
+            "{} for {} [B {}, Hq {}, Hkv {}, Nq {}, Nkv {}, D {}]{} on {}",
+            k.name,
+            p.dtype.name(),
+            p.batch,
+            p.q_heads,
+            p.kv_heads,
+            p.q_len,
+            p.kv_len,
+            p.head_dim,
+            if p.causal { " causal" } else { "" },
+            self.device
+        )?;
+        if p.head_dim == k.head_dim {
+            writeln!(f, "  head dim {} is compiled", p.head_dim)?;
+        } else {
+            writeln!(f, "  head dim {} runs zero-filled on {}, the next compiled", p.head_dim, k.head_dim)?;
+        }
+        write!(
+            f,
+            "  {} CTAs of {} warps, {} query rows x {} keys, {} bytes of shared memory",
+            self.grid, k.warps, k.rows, k.keys, k.shared_bytes
+        )
+    }
+}

@@ -1,0 +1,221 @@
+//! What is asked, without the data: validated here, once, and nowhere else.
+
+use ffpa_kernels_gpu::config::Dtype;
+
+use crate::element::{Element, Family};
+use crate::error::Error;
+use crate::options::ForwardOptions;
+use crate::refusal::Refusal;
+use crate::tensor::{Layout, Lse, Memory, MemoryMut, TensorMut, TensorRef};
+
+/// The largest head dim that any build supports.
+pub(crate) const MAX_HEAD_DIM: usize = 1024;
+
+/// Sequence lengths are counted in 32 bits, with room for a tile's rows beyond.
+const MAX_ROWS: usize = (1 << 31) - 1;
+
+/// A row stride in bytes is a 32-bit number.
+const MAX_ROW_STRIDE: usize = u32::MAX as usize;
+
+/// How one tensor lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Its name in messages.
+    pub name: &'static str,
+    /// Bytes from one batch entry, head and row to the next.
+    pub byte_strides: [usize; 3],
+    /// The largest power of two, up to 16, that divides its address.
+    pub alignment: usize,
+}
+
+/// A forward call, validated: what a kernel is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// Which kernels to use.
+    pub family: Family,
+    /// Element type of Q, K, V and O.
+    pub dtype: Dtype,
+    /// Batch entries.
+    pub batch: usize,
+    /// Heads of Q and O.
+    pub q_heads: usize,
+    /// Heads of K and V.
+    pub kv_heads: usize,
+    /// Rows of Q and O.
+    pub q_len: usize,
+    /// Rows of K and V.
+    pub kv_len: usize,
+    /// Columns of all four.
+    pub head_dim: usize,
+    /// Whether the causal mask applies.
+    pub causal: bool,
+    /// What scores are multiplied with.
+    pub scale: f32,
+    /// Whether the log-sum-exp is asked for.
+    pub lse: bool,
+    /// Whether the tensors lie in device memory.
+    pub on_device: bool,
+    /// Q, K, V and O in memory.
+    pub operands: [Operand; 4],
+}
+
+impl Problem {
+    /// Checks a call.
+    ///
+    /// # Errors
+    /// A [`Refusal`] for what does not fit together, [`Error::HeadDimUnsupported`] beyond 1024.
+    pub(crate) fn new<T: Element>(
+        q: &TensorRef<'_, T>,
+        k: &TensorRef<'_, T>,
+        v: &TensorRef<'_, T>,
+        o: &TensorMut<'_, T>,
+        lse: Option<&Lse<'_>>,
+        options: &ForwardOptions,
+    ) -> Result<Self, Error> {
+        let [batch, q_heads, q_len, head_dim] = q.layout.shape;
+        let [_, kv_heads, kv_len, _] = k.layout.shape;
+        same_shape("q", [batch, q_heads, q_len, head_dim], "out", o.layout.shape, 0..4)?;
+        same_shape("k", k.layout.shape, "v", v.layout.shape, 0..4)?;
+        same_shape("q", q.layout.shape, "k", k.layout.shape, [0, 3])?;
+        if q_heads != 0 && (kv_heads == 0 || !q_heads.is_multiple_of(kv_heads)) {
+            return Err(Refusal::HeadsNotMultiple { q_heads, kv_heads }.into());
+        }
+        if head_dim > MAX_HEAD_DIM {
+            return Err(Error::HeadDimUnsupported { head_dim, limit: MAX_HEAD_DIM });
+        }
+        if head_dim == 0 || !head_dim.is_multiple_of(8) {
+            return Err(Refusal::HeadDimNotMultiple { head_dim }.into());
+        }
+        for (tensor, rows) in [("q", q_len), ("k", kv_len)] {
+            if rows > MAX_ROWS {
+                return Err(Refusal::TooManyRows { tensor, rows, limit: MAX_ROWS }.into());
+            }
+        }
+        let scale = options.scale.unwrap_or(1.0 / (head_dim as f32).sqrt());
+        if !scale.is_finite() {
+            return Err(Refusal::ScaleNotFinite { scale }.into());
+        }
+        let on_device = same_memory(q, k, v, o, lse)?;
+        if let Some(Lse { memory: MemoryMut::Host(data) }) = lse {
+            let needed = batch * q_heads * q_len;
+            if data.len() != needed {
+                return Err(Refusal::LseLength { needed, len: data.len() }.into());
+            }
+        }
+        let operands = [
+            operand("q", &q.layout, address(&q.memory))?,
+            operand("k", &k.layout, address(&k.memory))?,
+            operand("v", &v.layout, address(&v.memory))?,
+            operand("out", &o.layout, address_mut(&o.memory))?,
+        ];
+        Ok(Problem {
+            family: options.family,
+            dtype: T::DTYPE,
+            batch,
+            q_heads,
+            kv_heads,
+            q_len,
+            kv_len,
+            head_dim,
+            causal: options.causal,
+            scale,
+            lse: lse.is_some(),
+            on_device,
+            operands,
+        })
+    }
+
+    /// Floating-point operations: 4 per head dim column and pair of query and visible key.
+    pub fn flops(&self) -> f64 {
+        let (q, kv) = (self.q_len as f64, self.kv_len as f64);
+        let pairs = if !self.causal {
+            q * kv
+        } else if q <= kv {
+            q * (kv - q) + q * (q + 1.0) / 2.0
+        } else {
+            kv * (kv + 1.0) / 2.0
+        };
+        4.0 * (self.batch * self.q_heads * self.head_dim) as f64 * pairs
+    }
+}
+
+fn same_shape(
+    first: &'static str,
+    a: [usize; 4],
+    second: &'static str,
+    b: [usize; 4],
+    dimensions: impl IntoIterator<Item = usize>,
+) -> Result<(), Refusal> {
+    const NAMES: [&str; 4] = ["batch size", "number of heads", "sequence length", "head dim"];
+    match dimensions.into_iter().find(|&i| a[i] != b[i]) {
+        None => Ok(()),
+        Some(i) => Err(Refusal::ShapeMismatch {
+            dimension: NAMES[i],
+            first,
+            first_size: a[i],
+            second,
+            second_size: b[i],
+        }),
+    }
+}
+
+/// Whether all tensors lie in device memory; an error if only some do.
+fn same_memory<T>(
+    q: &TensorRef<'_, T>,
+    k: &TensorRef<'_, T>,
+    v: &TensorRef<'_, T>,
+    o: &TensorMut<'_, T>,
+    lse: Option<&Lse<'_>>,
+) -> Result<bool, Refusal> {
+    let device = |memory: &Memory<'_, T>| matches!(memory, Memory::Device(_));
+    let mut others = vec![
+        ("k", device(&k.memory)),
+        ("v", device(&v.memory)),
+        ("out", matches!(o.memory, MemoryMut::Device(..))),
+    ];
+    others.extend(lse.map(|lse| ("lse", matches!(lse.memory, MemoryMut::Device(..)))));
+    let on_device = device(&q.memory);
+    let name = |on_device| if on_device { "device" } else { "host" };
+    match others.into_iter().find(|&(_, other)| other != on_device) {
+        None => Ok(on_device),
+        Some((second, other)) => Err(Refusal::MixedMemory {
+            first: "q",
+            first_memory: name(on_device),
+            second,
+            second_memory: name(other),
+        }),
+    }
+}
+
+fn address<T>(memory: &Memory<'_, T>) -> u64 {
+    match memory {
+        Memory::Host(data) => data.as_ptr() as u64,
+        Memory::Device(address) => *address,
+    }
+}
+
+fn address_mut<T>(memory: &MemoryMut<'_, T>) -> u64 {
+    match memory {
+        MemoryMut::Host(data) => data.as_ptr() as u64,
+        MemoryMut::Device(address, _) => *address,
+    }
+}
+
+fn operand(name: &'static str, layout: &Layout, address: u64) -> Result<Operand, Refusal> {
+    let bytes = |stride: usize| {
+        let overflow = Refusal::Overflow { shape: layout.shape, strides: layout.strides };
+        stride.checked_mul(2).ok_or(overflow)
+    };
+    // The stride of a dimension that is never stepped along means nothing.
+    let stride = |i: usize| if layout.shape[i] > 1 { bytes(layout.strides[i]) } else { Ok(0) };
+    let byte_strides = [stride(0)?, stride(1)?, stride(2)?];
+    if byte_strides[2] > MAX_ROW_STRIDE {
+        return Err(Refusal::RowStrideTooLarge {
+            tensor: name,
+            bytes: byte_strides[2],
+            limit: MAX_ROW_STRIDE,
+        });
+    }
+    Ok(Operand { name, byte_strides, alignment: 1 << address.trailing_zeros().min(4) })
+}

@@ -1,0 +1,144 @@
+//! Every reason why a request is turned down before anything runs: what is wrong, the limit, and what was given.
+
+/// A request that cannot be served as it stands.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Two tensors disagree on a dimension.
+    #[error("{dimension} differs: {first} has {first_size}, {second} has {second_size}")]
+    ShapeMismatch {
+        /// The dimension's name.
+        dimension: &'static str,
+        /// One tensor.
+        first: &'static str,
+        /// Its size.
+        first_size: usize,
+        /// The other tensor.
+        second: &'static str,
+        /// Its size.
+        second_size: usize,
+    },
+    /// Query heads are no multiple of key/value heads.
+    #[error("{q_heads} query heads are not a multiple of {kv_heads} key/value heads")]
+    HeadsNotMultiple {
+        /// Heads of Q.
+        q_heads: usize,
+        /// Heads of K and V.
+        kv_heads: usize,
+    },
+    /// The head dim is no multiple of 8.
+    #[error(
+        "head dim {head_dim} is not a multiple of 8; pad the last dimension with zeros and keep the scale"
+    )]
+    HeadDimNotMultiple {
+        /// The head dim.
+        head_dim: usize,
+    },
+    /// A tensor's elements do not lie in its memory.
+    #[error("{shape:?} with strides {strides:?} needs {needed} elements, the slice has {len}")]
+    TooShort {
+        /// Batch, heads, sequence length, head dim.
+        shape: [usize; 4],
+        /// Elements from one batch entry, head and row to the next.
+        strides: [usize; 3],
+        /// Elements that the layout spans.
+        needed: usize,
+        /// Elements that there are.
+        len: usize,
+    },
+    /// Sizes or strides that no address can span.
+    #[error("{shape:?} with strides {strides:?} spans more than 2^63 bytes")]
+    Overflow {
+        /// Batch, heads, sequence length, head dim.
+        shape: [usize; 4],
+        /// Elements from one batch entry, head and row to the next.
+        strides: [usize; 3],
+    },
+    /// Two elements of the output share an address.
+    #[error("elements of an output of {shape:?} overlap with strides {strides:?}")]
+    OutputOverlaps {
+        /// Batch, heads, sequence length, head dim.
+        shape: [usize; 4],
+        /// Elements from one batch entry, head and row to the next.
+        strides: [usize; 3],
+    },
+    /// The log-sum-exp has another size than `batch * q_heads * q_len`.
+    #[error("the log-sum-exp needs {needed} floats (batch x query heads x query rows), the slice has {len}")]
+    LseLength {
+        /// What it must be.
+        needed: usize,
+        /// What it is.
+        len: usize,
+    },
+    /// The scale is no number.
+    #[error("scale {scale} is not finite")]
+    ScaleNotFinite {
+        /// The scale.
+        scale: f32,
+    },
+    /// A sequence is longer than a kernel counts.
+    #[error("{tensor} has {rows} rows, the limit is {limit}")]
+    TooManyRows {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its sequence length.
+        rows: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Rows lie too far apart.
+    #[error("rows of {tensor} lie {bytes} bytes apart, the limit is {limit}; copy it to a denser layout")]
+    RowStrideTooLarge {
+        /// The tensor.
+        tensor: &'static str,
+        /// The stride in bytes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A kernel copies 16 bytes at a time and cannot from this place.
+    #[error(
+        "{what} of {tensor} is {bytes}, not a multiple of {alignment} bytes, which GPU kernels need; copy it to an \
+         aligned tensor, or use the cpu backend"
+    )]
+    Misaligned {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its address or the stride of a dimension.
+        what: &'static str,
+        /// The value in bytes, or what remains of the address.
+        bytes: usize,
+        /// What it must be a multiple of.
+        alignment: usize,
+    },
+    /// More tiles than a grid has CTAs.
+    #[error(
+        "{tiles} query tiles (batch x heads x tiles of {rows} rows) exceed a grid's {limit}; split the batch"
+    )]
+    GridTooLarge {
+        /// Tiles.
+        tiles: usize,
+        /// Rows of a tile.
+        rows: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Tensors in different kinds of memory.
+    #[error("{first} lies in {first_memory} memory and {second} in {second_memory} memory; put all in one")]
+    MixedMemory {
+        /// One tensor.
+        first: &'static str,
+        /// Where it lies.
+        first_memory: &'static str,
+        /// The other tensor.
+        second: &'static str,
+        /// Where it lies.
+        second_memory: &'static str,
+    },
+    /// A backend that computes on the host was given device memory.
+    #[error("the {backend} backend works on host memory, the tensors lie in device memory")]
+    DeviceMemory {
+        /// The backend.
+        backend: &'static str,
+    },
+}

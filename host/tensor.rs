@@ -1,0 +1,278 @@
+//! Borrowed four-dimensional tensors, in host or device memory.
+//!
+//! Shapes are `[batch, heads, sequence length, head dim]`, whatever the order in memory. The last dimension is
+//! contiguous; the other three have strides, counted in elements.
+
+use std::marker::PhantomData;
+
+use crate::element::Element;
+use crate::refusal::Refusal;
+
+/// Shape and strides of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub shape: [usize; 4],
+    pub strides: [usize; 3],
+}
+
+impl Layout {
+    fn bhnd(shape: [usize; 4]) -> Self {
+        let [_, h, n, d] = shape.map(|size| size.max(1));
+        Layout { shape, strides: [h.saturating_mul(n).saturating_mul(d), n.saturating_mul(d), d] }
+    }
+
+    fn bnhd(shape: [usize; 4]) -> Self {
+        let [_, h, n, d] = shape.map(|size| size.max(1));
+        Layout { shape, strides: [h.saturating_mul(n).saturating_mul(d), d, h.saturating_mul(d)] }
+    }
+
+    fn new(shape: [usize; 4], strides: [usize; 3]) -> Self {
+        Layout { shape, strides }
+    }
+
+    /// Elements from the first one to one past the last.
+    fn span(&self) -> Result<usize, Refusal> {
+        let overflow = Refusal::Overflow { shape: self.shape, strides: self.strides };
+        if self.shape.contains(&0) {
+            return Ok(0);
+        }
+        let mut last = self.shape[3] - 1;
+        for (size, stride) in self.shape.iter().zip(self.strides) {
+            let reach = (size - 1).checked_mul(stride).ok_or(overflow.clone())?;
+            last = last.checked_add(reach).ok_or(overflow.clone())?;
+        }
+        // No element here is wider than 4 bytes.
+        if last < (1 << 61) { Ok(last + 1) } else { Err(overflow) }
+    }
+
+    /// Refuses a slice that is too short for it.
+    fn check_len(&self, len: usize) -> Result<(), Refusal> {
+        let needed = self.span()?;
+        if needed <= len {
+            return Ok(());
+        }
+        Err(Refusal::TooShort { shape: self.shape, strides: self.strides, needed, len })
+    }
+
+    /// Refuses layouts in which two elements may share an address: each dimension must step over all of the next
+    /// smaller one.
+    fn check_disjoint(&self) -> Result<(), Refusal> {
+        let mut dimensions: Vec<(usize, usize)> =
+            self.strides.into_iter().zip(self.shape).filter(|&(_, size)| size > 1).collect();
+        dimensions.sort_unstable();
+        let mut extent = self.shape[3];
+        for (stride, size) in dimensions {
+            if stride < extent {
+                return Err(Refusal::OutputOverlaps { shape: self.shape, strides: self.strides });
+            }
+            extent += (size - 1) * stride;
+        }
+        Ok(())
+    }
+}
+
+/// Where the elements of an input lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memory<'a, T> {
+    Host(&'a [T]),
+    Device(u64),
+}
+
+/// An input tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorRef<'a, T> {
+    pub(crate) memory: Memory<'a, T>,
+    pub(crate) layout: Layout,
+}
+
+impl<'a, T: Element> TensorRef<'a, T> {
+    /// A contiguous tensor stored batch, head, row, column.
+    ///
+    /// # Errors
+    /// [`Refusal::TooShort`] if `data` has fewer elements than `shape`.
+    pub fn bhnd(data: &'a [T], shape: [usize; 4]) -> Result<Self, Refusal> {
+        Self::host(data, Layout::bhnd(shape))
+    }
+
+    /// A contiguous tensor stored batch, row, head, column. `shape` is still `[batch, heads, length, head dim]`.
+    ///
+    /// # Errors
+    /// [`Refusal::TooShort`] if `data` has fewer elements than `shape`.
+    pub fn bnhd(data: &'a [T], shape: [usize; 4]) -> Result<Self, Refusal> {
+        Self::host(data, Layout::bnhd(shape))
+    }
+
+    /// A tensor with any strides: `strides` are the elements from one batch entry, head and row to the next. A stride of
+    /// 0 repeats.
+    ///
+    /// # Errors
+    /// [`Refusal::TooShort`] if an element lies beyond `data`, [`Refusal::Overflow`] if an address cannot say where.
+    pub fn strided(data: &'a [T], shape: [usize; 4], strides: [usize; 3]) -> Result<Self, Refusal> {
+        Self::host(data, Layout::new(shape, strides))
+    }
+
+    fn host(data: &'a [T], layout: Layout) -> Result<Self, Refusal> {
+        layout.check_len(data.len())?;
+        Ok(TensorRef { memory: Memory::Host(data), layout })
+    }
+
+    /// A tensor in device memory, with strides as in [`TensorRef::strided`].
+    ///
+    /// # Safety
+    /// `address` is that of a tensor of this layout on the engine's device, live and not written to until the call's
+    /// work on the device is done.
+    pub unsafe fn device(address: u64, shape: [usize; 4], strides: [usize; 3]) -> Self {
+        TensorRef { memory: Memory::Device(address), layout: Layout::new(shape, strides) }
+    }
+
+    /// `[batch, heads, sequence length, head dim]`.
+    pub fn shape(&self) -> [usize; 4] {
+        self.layout.shape
+    }
+}
+
+/// Where the elements of an output lie.
+#[derive(Debug)]
+pub(crate) enum MemoryMut<'a, T> {
+    Host(&'a mut [T]),
+    Device(u64, PhantomData<&'a mut [T]>),
+}
+
+impl<T> MemoryMut<'_, T> {
+    fn reborrow(&mut self) -> MemoryMut<'_, T> {
+        match self {
+            MemoryMut::Host(data) => MemoryMut::Host(data),
+            MemoryMut::Device(address, _) => MemoryMut::Device(*address, PhantomData),
+        }
+    }
+}
+
+/// An output tensor.
+#[derive(Debug)]
+pub struct TensorMut<'a, T> {
+    pub(crate) memory: MemoryMut<'a, T>,
+    pub(crate) layout: Layout,
+}
+
+impl<'a, T: Element> TensorMut<'a, T> {
+    /// As [`TensorRef::bhnd`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bhnd(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Refusal> {
+        Self::host(data, Layout::bhnd(shape))
+    }
+
+    /// As [`TensorRef::bnhd`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bnhd(data: &'a mut [T], shape: [usize; 4]) -> Result<Self, Refusal> {
+        Self::host(data, Layout::bnhd(shape))
+    }
+
+    /// As [`TensorRef::strided`]; elements must not overlap.
+    ///
+    /// # Errors
+    /// As there, and [`Refusal::OutputOverlaps`].
+    pub fn strided(data: &'a mut [T], shape: [usize; 4], strides: [usize; 3]) -> Result<Self, Refusal> {
+        Self::host(data, Layout::new(shape, strides))
+    }
+
+    fn host(data: &'a mut [T], layout: Layout) -> Result<Self, Refusal> {
+        layout.check_len(data.len())?;
+        layout.check_disjoint()?;
+        Ok(TensorMut { memory: MemoryMut::Host(data), layout })
+    }
+
+    /// As [`TensorRef::device`].
+    ///
+    /// # Safety
+    /// As there, and nothing else accesses the elements until the call's work on the device is done.
+    pub unsafe fn device(address: u64, shape: [usize; 4], strides: [usize; 3]) -> Self {
+        TensorMut { memory: MemoryMut::Device(address, PhantomData), layout: Layout::new(shape, strides) }
+    }
+
+    pub(crate) fn reborrow(&mut self) -> TensorMut<'_, T> {
+        TensorMut { memory: self.memory.reborrow(), layout: self.layout }
+    }
+
+    /// `[batch, heads, sequence length, head dim]`.
+    pub fn shape(&self) -> [usize; 4] {
+        self.layout.shape
+    }
+}
+
+/// An output for the log-sum-exp: f32 `[batch, query heads, query rows]`, contiguous.
+#[derive(Debug)]
+pub struct Lse<'a> {
+    pub(crate) memory: MemoryMut<'a, f32>,
+}
+
+impl<'a> Lse<'a> {
+    /// In host memory.
+    pub fn host(data: &'a mut [f32]) -> Self {
+        Lse { memory: MemoryMut::Host(data) }
+    }
+
+    /// In device memory.
+    ///
+    /// # Safety
+    /// `batch * query heads * query rows` floats from `address` on are live on the engine's device, and nothing else
+    /// accesses them until the call's work on the device is done.
+    pub unsafe fn device(address: u64) -> Self {
+        Lse { memory: MemoryMut::Device(address, PhantomData) }
+    }
+
+    pub(crate) fn reborrow(&mut self) -> Lse<'_> {
+        Lse { memory: self.memory.reborrow() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    #[test]
+    fn contiguous_layouts_span_exactly_their_elements() {
+        let data = vec![f16::ZERO; 2 * 3 * 5 * 8];
+        assert!(TensorRef::bhnd(&data, [2, 3, 5, 8]).is_ok());
+        assert!(TensorRef::bnhd(&data, [2, 3, 5, 8]).is_ok());
+        let short = &data[1..];
+        let refusal = TensorRef::bhnd(short, [2, 3, 5, 8]).unwrap_err();
+        let strides = [120, 40, 8];
+        assert_eq!(refusal, Refusal::TooShort { shape: [2, 3, 5, 8], strides, needed: 240, len: 239 });
+    }
+
+    #[test]
+    fn empty_tensors_need_no_memory() {
+        for shape in [[0, 3, 5, 8], [2, 0, 5, 8], [2, 3, 0, 8]] {
+            assert!(TensorRef::<f16>::bhnd(&[], shape).is_ok());
+        }
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_refused() {
+        let huge = usize::MAX / 2;
+        assert!(matches!(TensorRef::<f16>::bhnd(&[], [huge, huge, huge, 8]), Err(Refusal::Overflow { .. })));
+        assert!(matches!(
+            TensorRef::<f16>::strided(&[], [2, 1, 1, 8], [usize::MAX, 0, 0]),
+            Err(Refusal::Overflow { .. })
+        ));
+    }
+
+    #[test]
+    fn outputs_may_interleave_but_not_overlap() {
+        let mut data = vec![f16::ZERO; 1000];
+        assert!(TensorMut::strided(&mut data, [1, 2, 4, 8], [0, 8, 16]).is_ok());
+        assert!(matches!(
+            TensorMut::strided(&mut data, [1, 2, 4, 8], [0, 0, 8]),
+            Err(Refusal::OutputOverlaps { .. })
+        ));
+        assert!(matches!(
+            TensorMut::strided(&mut data, [1, 2, 4, 8], [0, 8, 12]),
+            Err(Refusal::OutputOverlaps { .. })
+        ));
+    }
+}
