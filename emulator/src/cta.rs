@@ -15,8 +15,9 @@ use crate::random::Random;
 use crate::shared::Shared;
 use crate::warp::Emu;
 
-/// Stack of a warp. A kernel's register tiles live on it, 32 lanes wide: some tens of KiB for the largest.
-const STACK_BYTES: usize = 1 << 20;
+/// Stack of a warp. A kernel's register tiles live on it, 32 lanes wide, and without optimisation many copies of them.
+/// Only the pages that are touched cost memory.
+const STACK_BYTES: usize = 16 << 20;
 
 /// How a warp gives way to the others.
 pub enum Pause {

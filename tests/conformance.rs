@@ -1,0 +1,177 @@
+//! Every case of `tests/cases` on every backend that applies, by one body.
+//!
+//! `FFPA_TEST_BACKENDS` names the backends, by default `cpu,emulator`. One that is named and missing is a failure. What a
+//! case demands: the output by FlashAttention's rule, the log-sum-exp, inputs and surroundings untouched, and the same
+//! bits on a second run.
+
+mod support;
+
+use ffpa::{Arch, BackendKind, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward};
+use support::cases::{Case, LayoutKind, load};
+use support::compare::{check_lse, check_output};
+use support::inputs::Normal;
+use support::layout::{Inputs, Placed, TestElement};
+use support::reference::{Answer, Call};
+
+/// One test per file of cases, and one that no file is forgotten.
+macro_rules! suite {
+    ($($file:ident),* $(,)?) => {
+        $(#[test] fn $file() { run(stringify!($file)); })*
+
+        #[test]
+        fn every_file_is_run() {
+            let mut files: Vec<String> = std::fs::read_dir(support::cases::directory())
+                .expect("the directory of cases")
+                .map(|entry| entry.expect("an entry").path().file_stem().expect("a name").to_string_lossy().into())
+                .collect();
+            files.sort();
+            let mut run = vec![$(stringify!($file)),*];
+            run.sort();
+            assert_eq!(files, run);
+        }
+    };
+}
+
+suite! {
+    fully_masked_rows,
+    more_queries_than_keys_causal,
+    no_keys,
+    no_queries,
+    sequence_lengths,
+    gqa_groups,
+    layouts,
+    head_dims,
+    scales,
+    large_logits,
+    cross_attention,
+    flash_attention_grid,
+    value_mean,
+}
+
+fn backends() -> Vec<Engine> {
+    let names = std::env::var("FFPA_TEST_BACKENDS").unwrap_or_else(|_| "cpu,emulator".into());
+    let engines = |name| match name {
+        "cpu" => vec![Engine::cpu()],
+        "emulator" => vec![Engine::emulator(Arch::Sm89), Engine::emulator_with_seed(Arch::Sm120f, 7)],
+        "cuda" => vec![Engine::cuda(0).unwrap_or_else(|error| panic!("{error}"))],
+        _ => panic!("FFPA_TEST_BACKENDS names {name:?}: cpu, emulator and cuda are known"),
+    };
+    names.split(',').flat_map(engines).collect()
+}
+
+fn run(file: &str) {
+    let (mut runs, mut failures, mut large) = (0, Vec::new(), 0);
+    for engine in backends() {
+        for case in load(file) {
+            if case.large && cfg!(debug_assertions) && engine.backend() == BackendKind::Emulator {
+                large += 1;
+                continue;
+            }
+            for result in [check::<f16>(&engine, &case), check::<bf16>(&engine, &case)] {
+                runs += 1;
+                if let Err(error) = result {
+                    failures.push(format!("{} ({}), {case:?}: {error}", engine.backend(), engine.device().name));
+                }
+            }
+        }
+    }
+    println!("{file}: {runs} runs; {large} cases left out (too large for the emulator without optimisation)");
+    assert!(failures.is_empty(), "{} of {runs} runs failed:\n{}", failures.len(), failures.join("\n"));
+    assert!(runs > 0);
+}
+
+fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
+    let (batch, q_heads, kv_heads, d) = (case.batch, case.heads, case.kv_heads(), case.d);
+    let q_shape = [batch, q_heads, case.q_len, d];
+    let kv_shape = [batch, kv_heads, case.kv_len(), d];
+    let mut normal = Normal::new(case.seed);
+    let mut sample = |shape: [usize; 4], spread: f64, offset: f64| -> Vec<f64> {
+        let values = normal.vec(shape.iter().product(), spread);
+        values.into_iter().map(|x| T::from_f64(x + offset).to_f64()).collect()
+    };
+    let q = sample(q_shape, case.spread, 0.0);
+    let mut k = sample(kv_shape, case.spread, 0.0);
+    let mut v = sample(kv_shape, 1.0, case.v_offset);
+    if case.layout == LayoutKind::BroadcastKv {
+        for values in [&mut k, &mut v] {
+            for batch in values.chunks_mut(kv_heads * case.kv_len() * d) {
+                let (first, others) = batch.split_at_mut(case.kv_len() * d);
+                others.chunks_mut(first.len()).for_each(|head| head.copy_from_slice(first));
+            }
+        }
+    }
+
+    let inputs = Inputs::<T>::new(case.layout, [q_shape, kv_shape, kv_shape], [&q, &k, &v]);
+    let first = call(engine, case, &inputs, q_shape)?;
+    let second = call(engine, case, &inputs, q_shape)?;
+    if first.bits != second.bits {
+        return Err("a second run gave other bits".into());
+    }
+
+    let call = Call {
+        batch,
+        q_heads,
+        kv_heads,
+        q_len: case.q_len,
+        kv_len: case.kv_len(),
+        head_dim: d,
+        causal: case.causal,
+        scale: case.scale(),
+        q,
+        k,
+        v,
+    };
+    let exact = call.exact();
+    let fair = call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32);
+    check_output(&first.answer.o, &exact.o, &fair.o, T::BITS).map_err(|e| format!("{}: {e}", T::NAME))?;
+    let norm = |x: &[f64]| x.chunks(d).map(|row| row.iter().map(|x| x * x).sum::<f64>()).fold(0.0, f64::max).sqrt();
+    let largest_score = f64::from(case.scale().abs()) * norm(&call.q) * norm(&call.k);
+    check_lse(&first.answer.lse, &exact.lse, largest_score).map_err(|e| format!("{}: {e}", T::NAME))
+}
+
+struct Run {
+    answer: Answer,
+    /// Everything the call wrote, bit by bit.
+    bits: (Vec<u16>, Vec<u32>),
+}
+
+fn call<T: TestElement>(
+    engine: &Engine,
+    case: &Case,
+    inputs: &Inputs<T>,
+    q_shape: [usize; 4],
+) -> Result<Run, String> {
+    let rows: usize = q_shape[..3].iter().product();
+    let kind = if case.layout == LayoutKind::BroadcastKv { LayoutKind::Bhnd } else { case.layout };
+    let mut output = Placed::<T>::new(kind, q_shape);
+    // Guards around the log-sum-exp too.
+    let guard = f32::from_bits(0x7FC0_1234);
+    let mut lse = vec![guard; 16 + rows + 16];
+    let before: Vec<_> = inputs.tensors().map(|tensor| tensor.bits()).into();
+    let output_before = output.bits();
+
+    let options = ForwardOptions::new().with_causal(case.causal);
+    let options = case.scale.map_or(options.clone(), |scale| options.with_scale(scale));
+    let views = inputs.tensors().map(|tensor| TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides));
+    let [q, k, v] = views.map(|view| view.map_err(|e| e.to_string()));
+    let (shape, strides) = (output.shape, output.strides);
+    let out = TensorMut::strided(output.slice_mut(), shape, strides).map_err(|e| e.to_string())?;
+    let mut results = (out, Lse::host(&mut lse[16..16 + rows]));
+    ffpa_forward::<T>(engine, q?, k?, v?, &mut results, &options).map_err(|e| e.to_string())?;
+
+    let changed = inputs.tensors().iter().zip(&before).any(|(tensor, before)| tensor.bits() != *before);
+    if changed {
+        return Err("an input was written to".into());
+    }
+    let outside = output.outside_changes(&output_before);
+    if outside > 0 {
+        return Err(format!("{outside} elements around the output were written to"));
+    }
+    let guards = lse[..16].iter().chain(&lse[16 + rows..]).filter(|x| x.to_bits() != guard.to_bits()).count();
+    if guards > 0 {
+        return Err(format!("{guards} floats around the log-sum-exp were written to"));
+    }
+    let bits = (output.bits(), lse.iter().map(|x| x.to_bits()).collect());
+    let lse = lse[16..16 + rows].iter().map(|&x| f64::from(x)).collect();
+    Ok(Run { answer: Answer { o: output.values(), lse }, bits })
+}

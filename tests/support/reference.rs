@@ -1,0 +1,151 @@
+//! Attention as the definition has it: one query row at a time, all scores at hand. Shares no code with the library.
+//!
+//! Two of them: in f64, the truth; and in the arithmetic that a 16-bit implementation without tiling would use, which
+//! sets the error that is fair ("same precision": scores, probabilities and output rounded to the input type, sums in
+//! f32).
+
+use rayon::prelude::*;
+
+/// A call, with all inputs widened to f64 and laid out `[batch, heads, length, head dim]`.
+#[derive(Clone)]
+pub struct Call {
+    pub batch: usize,
+    pub q_heads: usize,
+    pub kv_heads: usize,
+    pub q_len: usize,
+    pub kv_len: usize,
+    pub head_dim: usize,
+    pub causal: bool,
+    pub scale: f32,
+    pub q: Vec<f64>,
+    pub k: Vec<f64>,
+    pub v: Vec<f64>,
+}
+
+/// `o` as `[batch, q_heads, q_len, head_dim]` and `lse` as `[batch, q_heads, q_len]`.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub o: Vec<f64>,
+    pub lse: Vec<f64>,
+}
+
+impl Call {
+    /// How many keys a query row sees.
+    fn visible(&self, row: usize) -> usize {
+        if !self.causal {
+            return self.kv_len;
+        }
+        (row + 1 + self.kv_len).saturating_sub(self.q_len).min(self.kv_len)
+    }
+
+    fn per_row(&self, row_of: impl Fn(&[f64], &[f64], &[f64]) -> (Vec<f64>, f64) + Sync) -> Answer {
+        let rows = self.batch * self.q_heads * self.q_len;
+        let group = self.q_heads.checked_div(self.kv_heads).unwrap_or(1);
+        let d = self.head_dim;
+        let answers: Vec<_> = (0..rows)
+            .into_par_iter()
+            .map(|index| {
+                let (head, row) = (index / self.q_len, index % self.q_len);
+                let (batch, head) = (head / self.q_heads, head % self.q_heads);
+                let first = (batch * self.kv_heads + head / group) * self.kv_len * d;
+                let seen = first..first + self.visible(row) * d;
+                row_of(&self.q[index * d..(index + 1) * d], &self.k[seen.clone()], &self.v[seen])
+            })
+            .collect();
+        let (mut o, mut lse) = (Vec::with_capacity(rows * d), Vec::with_capacity(rows));
+        for (row, log_sum) in answers {
+            o.extend(row);
+            lse.push(log_sum);
+        }
+        Answer { o, lse }
+    }
+
+    /// The truth.
+    pub fn exact(&self) -> Answer {
+        let (d, scale) = (self.head_dim, f64::from(self.scale));
+        self.per_row(|q, k, v| {
+            let dot = |k: &[f64]| q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * scale;
+            let scores: Vec<f64> = k.chunks(d).map(dot).collect();
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mut o = vec![0.0; d];
+            if scores.is_empty() {
+                return (o, f64::NEG_INFINITY);
+            }
+            let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+            let sum: f64 = weights.iter().sum();
+            for (p, v) in weights.iter().zip(v.chunks(d)) {
+                o.iter_mut().zip(v).for_each(|(o, v)| *o += p / sum * v);
+            }
+            (o, max + sum.ln())
+        })
+    }
+
+    /// What a straightforward implementation in the input type gives; `round` rounds to that type. Scores beyond the
+    /// type's range, which such an implementation cannot hold, keep their rounding and lose only their limit.
+    pub fn same_precision(&self, round: impl Fn(f32) -> f32 + Sync) -> Answer {
+        let round_score = |s: f32| if s.abs() < 1024.0 { round(s) } else { round(s / 1024.0) * 1024.0 };
+        let d = self.head_dim;
+        self.per_row(|q, k, v| {
+            let dot = |k: &[f64]| {
+                let sum = q.iter().zip(k).fold(0.0_f32, |sum, (a, b)| sum + *a as f32 * *b as f32);
+                round_score(sum * self.scale)
+            };
+            let scores: Vec<f32> = k.chunks(d).map(dot).collect();
+            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let mut o = vec![0.0_f32; d];
+            if scores.is_empty() {
+                return (vec![0.0; d], f64::NEG_INFINITY);
+            }
+            let weights: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
+            let sum: f32 = weights.iter().sum();
+            for (p, v) in weights.iter().zip(v.chunks(d)) {
+                let p = round(p / sum);
+                o.iter_mut().zip(v).for_each(|(o, v)| *o += p * *v as f32);
+            }
+            (o.into_iter().map(|o| f64::from(round(o))).collect(), f64::from(max + sum.ln()))
+        })
+    }
+}
+
+#[test]
+fn two_keys_by_hand() {
+    // Scores ln 3 and 0: weights 3/4 and 1/4.
+    let q = [3.0_f64.ln(), 0.0];
+    let call = Call {
+        batch: 1,
+        q_heads: 1,
+        kv_heads: 1,
+        q_len: 1,
+        kv_len: 2,
+        head_dim: 2,
+        causal: false,
+        scale: 1.0,
+        q: q.to_vec(),
+        k: vec![1.0, 0.0, 0.0, 1.0],
+        v: vec![4.0, 8.0, 0.0, 16.0],
+    };
+    let Answer { o, lse } = call.exact();
+    assert!((o[0] - 3.0).abs() < 1e-12 && (o[1] - 10.0).abs() < 1e-12, "{o:?}");
+    assert!((lse[0] - 4.0_f64.ln()).abs() < 1e-12);
+}
+
+#[test]
+fn causal_is_aligned_to_the_bottom_right() {
+    let call = |q_len, kv_len| Call {
+        batch: 1,
+        q_heads: 1,
+        kv_heads: 1,
+        q_len,
+        kv_len,
+        head_dim: 1,
+        causal: true,
+        scale: 0.0,
+        q: vec![0.0; q_len],
+        k: vec![0.0; kv_len],
+        v: (0..kv_len).map(|v| v as f64).collect(),
+    };
+    // 2 rows over 5 keys see 4 and 5 of them; 5 rows over 2 keys see 0, 0, 0, 1 and 2.
+    assert_eq!(call(2, 5).exact().o, [1.5, 2.0]);
+    assert_eq!(call(5, 2).exact().o, [0.0, 0.0, 0.0, 0.0, 0.5]);
+    assert_eq!(call(5, 2).exact().lse[..3], [f64::NEG_INFINITY; 3]);
+}
