@@ -4,6 +4,9 @@
 //! rescaled only when a row's maximum has outgrown its reference by more than [`SLACK`] (FlashAttention-4): until then
 //! probabilities may reach `2^SLACK`, which no format here minds, and since P, O and l all use the same `m`, nothing
 //! needs correcting at the end. Sums stay per lane until [`Softmax::finish`].
+//!
+//! `scale (s - m)` is one fused multiply-add, `scale s - round(scale m)`. Where `scale m` is beyond [`LARGE`] its rounding
+//! would show in a probability that should be 1, so there the difference is taken first, which is exact.
 
 use cuda_std::Warp;
 
@@ -11,6 +14,10 @@ use crate::tile::{Accumulator, Rows, reduce_row};
 
 /// Growth of a row's maximum, in powers of two, that goes without rescaling.
 const SLACK: f32 = 8.0;
+
+/// Scaled references beyond this are not exact enough: an f32 up to here has an error of at most 2^-13, and
+/// `2^(2^-13)` still rounds to 1 in f16.
+const LARGE: f32 = 4096.0;
 
 /// Running state of a warp's rows.
 pub struct Softmax<W: Warp, const M: usize> {
@@ -20,6 +27,8 @@ pub struct Softmax<W: Warp, const M: usize> {
     reference: Rows<W::F32, M>,
     /// This lane's part of each row's sum.
     sum: Rows<W::F32, M>,
+    /// Whether a scaled reference of the warp's rows is [`LARGE`].
+    large: bool,
 }
 
 impl<W: Warp, const M: usize> Softmax<W, M> {
@@ -27,7 +36,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     #[inline(always)]
     pub fn new(warp: W, scale_log2: f32) -> Self {
         let [reference, sum] = [f32::NEG_INFINITY, 0.0].map(|x| [[warp.splat_f32(x); 2]; M]);
-        Softmax { warp, scale_log2, reference, sum }
+        Softmax { warp, scale_log2, reference, sum, large: false }
     }
 
     /// Turns a tile of raw scores into probabilities relative to the references. When references must move, first
@@ -52,16 +61,32 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
         if warp.vote_any(outgrown) {
             output.scale_rows(&self.move_references(&maximum));
         }
+        if self.large {
+            self.subtract_references(scores);
+        }
+        let scale = warp.splat_f32(self.scale_log2);
         for m in 0..M {
             for half in 0..2 {
-                let offset = -(self.finite_reference(m, half) * self.scale_log2);
-                let scale = warp.splat_f32(self.scale_log2);
+                let scaled = self.finite_reference(m, half) * self.scale_log2;
+                let offset = if self.large { warp.splat_f32(0.0) } else { -scaled };
                 for n in 0..N {
                     for r in 2 * half..2 * half + 2 {
                         let p = warp.exp2(warp.fma(scores.tiles[m][n][r], scale, offset));
                         scores.tiles[m][n][r] = p;
                         self.sum[m][half] = self.sum[m][half] + p;
                     }
+                }
+            }
+        }
+    }
+
+    /// Makes scores relative to the references, exactly.
+    #[inline(always)]
+    fn subtract_references<const N: usize>(&self, scores: &mut Accumulator<W, M, N>) {
+        for m in 0..M {
+            for n in 0..N {
+                for r in 0..4 {
+                    scores.tiles[m][n][r] = scores.tiles[m][n][r] - self.finite_reference(m, r / 2);
                 }
             }
         }
@@ -89,15 +114,19 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     fn move_references(&mut self, maximum: &Rows<W::F32, M>) -> Rows<W::F32, M> {
         let warp = self.warp;
         let mut factors = self.reference;
+        let mut largest = warp.splat_f32(0.0);
         for m in 0..M {
             for half in 0..2 {
                 let old = self.reference[m][half];
                 self.reference[m][half] = warp.max(old, maximum[m][half]);
-                let factor = warp.exp2((old - self.finite_reference(m, half)) * self.scale_log2);
+                let new = self.finite_reference(m, half);
+                largest = warp.max(largest, warp.max(new, -new));
+                let factor = warp.exp2((old - new) * self.scale_log2);
                 self.sum[m][half] = self.sum[m][half] * factor;
                 factors[m][half] = factor;
             }
         }
+        self.large = warp.vote_any(warp.less_f32(warp.splat_f32(LARGE), largest * self.scale_log2));
         factors
     }
 
