@@ -1,0 +1,56 @@
+//! Edits that rustc has no words for.
+
+use crate::Entry;
+use crate::error::BuildError;
+
+/// Writes an entry's launch bounds (`.maxntid`, `.minnctapersm`; PTX ISA, "Performance-tuning directives") and removes
+/// comments and empty lines.
+///
+/// # Errors
+/// If the text does not hold exactly this entry.
+pub fn stamp(ptx: &str, entry: &Entry) -> Result<String, BuildError> {
+    let wrong = |problem: String| BuildError::Ptx { entry: entry.name.clone(), problem };
+    let lines = ptx.lines().map(|line| line.split("//").next().unwrap_or("").trim_end());
+    let mut text: String = lines.filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect();
+    let heads: Vec<usize> = text.match_indices(".entry ").map(|(at, _)| at).collect();
+    let &[head] = heads.as_slice() else {
+        return Err(wrong(format!(
+            "has {} entries, not 1; is it behind `#[cfg({})]`?",
+            heads.len(),
+            entry.name
+        )));
+    };
+    if !text[head..].starts_with(&format!(".entry {}(", entry.name)) {
+        return Err(wrong("the entry has another name".into()));
+    }
+    let end = text[head..].find(')').ok_or_else(|| wrong("the parameter list does not end".into()))?;
+    let bounds = format!("\n.maxntid {}, 1, 1\n.minnctapersm {}", entry.threads, entry.min_blocks);
+    text.insert_str(head + end + 1, &bounds);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        Entry { name: name.into(), arch: "sm_89".into(), threads: 128, min_blocks: 2 }
+    }
+
+    const PTX: &str =
+        "// head\n.version 7.8\n\n.visible .entry f(\n\t.param .u32 f_param_0 // n\n)\n{\n\tret;\n}\n";
+
+    #[test]
+    fn bounds_follow_the_parameters() {
+        let want = ".version 7.8\n.visible .entry f(\n\t.param .u32 f_param_0\n)\n\
+                    .maxntid 128, 1, 1\n.minnctapersm 2\n{\n\tret;\n}\n";
+        assert_eq!(stamp(PTX, &entry("f")).expect("one entry"), want);
+    }
+
+    #[test]
+    fn another_entry_is_an_error() {
+        assert!(stamp(PTX, &entry("g")).is_err());
+        assert!(stamp(".version 7.8\n", &entry("f")).is_err());
+        assert!(stamp(&PTX.repeat(2), &entry("f")).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! The nightly that compiles for the device.
+
+use std::process::Command;
+
+use crate::error::BuildError;
+
+/// A nightly toolchain with the sources of `core`.
+pub struct Toolchain {
+    name: String,
+    version: String,
+}
+
+/// Variables by which an outer cargo or rustc speaks to its children: to a nested one they are wrong.
+fn belongs_to_outer_build(name: &str) -> bool {
+    let kept = ["CARGO_HOME", "RUSTUP_HOME"];
+    let prefixes = ["CARGO", "RUSTC", "RUSTFLAGS", "RUSTDOC", "RUSTUP_TOOLCHAIN", "MAKEFLAGS", "NUM_JOBS"];
+    !kept.contains(&name) && prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+impl Toolchain {
+    /// The toolchain that `FFPA_NIGHTLY` names, by default `nightly`.
+    pub fn find() -> Result<Self, BuildError> {
+        let name = std::env::var("FFPA_NIGHTLY").unwrap_or_else(|_| "nightly".into());
+        let mut toolchain = Toolchain { name, version: String::new() };
+        toolchain.version = toolchain.output("rustc", &["-vV"])?;
+        let sysroot = toolchain.output("rustc", &["--print", "sysroot"])?;
+        let core = std::path::Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library/core/src/lib.rs");
+        if !core.exists() {
+            return Err(toolchain.missing("its component rust-src is not installed"));
+        }
+        Ok(toolchain)
+    }
+
+    /// What `rustc -vV` says.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// A tool of the toolchain, in a clean environment.
+    pub fn command(&self, tool: &str) -> Command {
+        let mut command = Command::new("rustup");
+        command.args(["run", &self.name, tool]);
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(belongs_to_outer_build) {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    fn output(&self, tool: &str, arguments: &[&str]) -> Result<String, BuildError> {
+        let output = self.command(tool).args(arguments).output();
+        let output = output.map_err(|error| self.missing(&format!("rustup does not start: {error}")))?;
+        if !output.status.success() {
+            return Err(self.missing(String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn missing(&self, reason: &str) -> BuildError {
+        BuildError::ToolchainMissing { toolchain: self.name.clone(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::belongs_to_outer_build;
+
+    #[test]
+    fn only_the_outer_builds_variables_go() {
+        for name in ["CARGO_TARGET_DIR", "CARGO", "RUSTC_WRAPPER", "RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
+            assert!(belongs_to_outer_build(name), "{name}");
+        }
+        for name in ["CARGO_HOME", "RUSTUP_HOME", "PATH", "HOME"] {
+            assert!(!belongs_to_outer_build(name), "{name}");
+        }
+    }
+}
