@@ -16,6 +16,8 @@ pub struct DeviceInfo {
     pub shared_bytes: usize,
     /// What addresses and strides must be multiples of, in bytes.
     pub alignment: usize,
+    /// Whether it computes on host memory where it lies, so that addresses there must be aligned too.
+    pub host_addresses: bool,
 }
 
 /// Kernels copy 16 bytes at a time (`cp.async`, 16-byte stores).
@@ -35,6 +37,7 @@ impl DeviceInfo {
             multiprocessors,
             shared_bytes: arch.shared_limit(),
             alignment: COPY_ALIGNMENT,
+            host_addresses: true,
         }
     }
 

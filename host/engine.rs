@@ -56,6 +56,14 @@ impl Engine {
         })
     }
 
+    /// Waits for the work that calls on device tensors have started on the engine's own stream.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also for faults of work that was started earlier.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.backend.synchronize()
+    }
+
     /// Which backend it is.
     pub fn backend(&self) -> BackendKind {
         self.backend.kind()

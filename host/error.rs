@@ -79,6 +79,12 @@ pub enum Error {
         /// The result's name.
         name: String,
     },
+    /// An embedded kernel cannot be read.
+    #[error("the embedded code of {kernel} is damaged; rebuild the crate")]
+    DamagedImage {
+        /// The kernel.
+        kernel: &'static str,
+    },
     /// The emulated kernel did something that a correct one never does.
     #[cfg(feature = "emulator")]
     #[error("kernel {kernel}, emulated: {fault}")]

@@ -1,6 +1,9 @@
 //! The call.
 
+use std::ffi::c_void;
+
 use bytemuck::{cast_slice, cast_slice_mut};
+use ffpa_kernels_gpu::config::Dtype;
 
 use crate::backend::{DeviceTensors, HostTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
@@ -53,7 +56,81 @@ pub fn ffpa_forward<T: Element>(
     let (o, lse) = out.parts();
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
-    engine.backend.run(&plan, tensors(&q, &k, &v, o, lse), options.progress.as_ref())
+    engine.backend.run(&plan, tensors(&q, &k, &v, o, lse, None), options.progress.as_ref())
+}
+
+/// A tensor in device memory, described by numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawTensor {
+    /// Device address of the first element.
+    pub address: u64,
+    /// `[batch, heads, sequence length, head dim]`.
+    pub shape: [usize; 4],
+    /// Elements from one batch entry, head and row to the next.
+    pub strides: [usize; 3],
+}
+
+/// A call on tensors that another library owns.
+#[derive(Clone, Copy, Debug)]
+pub struct RawForward {
+    /// Element type of all four tensors.
+    pub dtype: Dtype,
+    /// Queries.
+    pub q: RawTensor,
+    /// Keys.
+    pub k: RawTensor,
+    /// Values.
+    pub v: RawTensor,
+    /// Output.
+    pub out: RawTensor,
+    /// Device address of the log-sum-exp, f32 `[batch, query heads, query rows]`; 0 to leave it out.
+    pub lse: u64,
+    /// The `CUstream` to start the work on, of the device's primary context; null is the default stream.
+    pub stream: *mut c_void,
+}
+
+/// [`ffpa_forward`] for engines that own their memory: device addresses and a stream in, nothing but a launch done.
+///
+/// After the first call with a kernel, which loads it, there is no allocation and no synchronisation, so calls can be
+/// captured in a graph.
+///
+/// # Errors
+/// As [`ffpa_forward`]; [`Refusal::DeviceMemory`](crate::Refusal::DeviceMemory) on an engine that is not CUDA's.
+///
+/// # Safety
+/// Every tensor is what its description says, live on the engine's device until the work is done, and nothing else
+/// accesses the outputs meanwhile. The stream is one of the device's primary context.
+pub unsafe fn ffpa_forward_raw(
+    engine: &Engine,
+    call: &RawForward,
+    options: &ForwardOptions,
+) -> Result<Report, Error> {
+    // SAFETY: the caller's.
+    unsafe {
+        match call.dtype {
+            Dtype::F16 => forward_raw::<half::f16>(engine, call, options),
+            Dtype::Bf16 => forward_raw::<half::bf16>(engine, call, options),
+        }
+    }
+}
+
+/// # Safety
+/// As [`ffpa_forward_raw`].
+unsafe fn forward_raw<T: Element>(
+    engine: &Engine,
+    call: &RawForward,
+    options: &ForwardOptions,
+) -> Result<Report, Error> {
+    // SAFETY: the caller's.
+    let input = |t: &RawTensor| unsafe { TensorRef::<T>::device(t.address, t.shape, t.strides) };
+    let (q, k, v) = (input(&call.q), input(&call.k), input(&call.v));
+    // SAFETY: the caller's.
+    let o = unsafe { TensorMut::device(call.out.address, call.out.shape, call.out.strides) };
+    // SAFETY: the caller's.
+    let lse = (call.lse != 0).then(|| unsafe { Lse::device(call.lse) });
+    let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
+    let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
+    engine.backend.run(&plan, tensors(&q, &k, &v, o, lse, Some(call.stream as usize)), None)
 }
 
 /// The tensors of a validated call, which lie all in host or all in device memory.
@@ -63,6 +140,7 @@ fn tensors<'a, T: Element>(
     v: &TensorRef<'a, T>,
     o: TensorMut<'a, T>,
     lse: Option<Lse<'a>>,
+    stream: Option<usize>,
 ) -> Tensors<'a> {
     match (q.memory, k.memory, v.memory, o.memory) {
         (Memory::Host(q), Memory::Host(k), Memory::Host(v), MemoryMut::Host(o)) => {
@@ -82,7 +160,7 @@ fn tensors<'a, T: Element>(
                 MemoryMut::Device(address, _) => address,
                 MemoryMut::Host(_) => 0,
             });
-            Tensors::Device(DeviceTensors { q, k, v, o, lse })
+            Tensors::Device(DeviceTensors { q, k, v, o, lse, stream })
         }
         _ => unreachable!("a Problem's tensors lie in one kind of memory"),
     }

@@ -55,9 +55,7 @@ pub use device::DeviceInfo;
 pub use element::{Element, Family};
 pub use engine::Engine;
 pub use error::Error;
-pub use forward::{OutputFor, ffpa_forward};
-#[cfg(feature = "cuda")]
-pub use forward::{RawForward, RawTensor, ffpa_forward_raw};
+pub use forward::{OutputFor, RawForward, RawTensor, ffpa_forward, ffpa_forward_raw};
 pub use half::{bf16, f16};
 pub use options::ForwardOptions;
 pub use plan::{Plan, plan};

@@ -47,7 +47,7 @@ pub struct Plan {
 /// [`Error::FamilyUnavailable`] or [`Error::DeviceUnsupported`] if this build has none that fits.
 pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
     let kernel = select(problem, device, build)?;
-    check_alignment(problem, device.alignment)?;
+    check_alignment(problem, device)?;
     let heads = problem.batch * problem.q_heads;
     let row_blocks = problem.q_len.div_ceil(kernel.rows);
     let tiles = row_blocks.checked_mul(heads).filter(|&tiles| tiles <= MAX_GRID);
@@ -97,10 +97,11 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
     Ok(plan)
 }
 
-fn check_alignment(problem: &Problem, alignment: usize) -> Result<(), Refusal> {
+fn check_alignment(problem: &Problem, device: &DeviceInfo) -> Result<(), Refusal> {
+    let alignment = device.alignment;
     for operand in &problem.operands {
         let refuse = |what, bytes| Refusal::Misaligned { tensor: operand.name, what, bytes, alignment };
-        if operand.alignment < alignment {
+        if (problem.on_device || device.host_addresses) && operand.alignment < alignment {
             return Err(refuse("the address", operand.alignment));
         }
         let names = ["the batch stride", "the head stride", "the row stride"];

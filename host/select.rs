@@ -20,19 +20,8 @@ pub(crate) fn select(
             && kernel.dtype == problem.dtype
             && kernel.shared_bytes <= device.shared_bytes
     };
-    let archs = device.archs();
-    if archs.is_empty() {
-        let (major, minor) = device.compute_capability;
-        let compiled = compiled_archs(build);
-        return Err(Error::DeviceUnsupported {
-            device: device.name.clone(),
-            major,
-            minor,
-            needed: "8.9",
-            compiled,
-        });
-    }
-    for &arch in archs {
+    check_device(device, build)?;
+    for &arch in device.archs() {
         let kernels: Vec<_> =
             build.kernels.iter().copied().filter(|k| k.arch == arch).filter(of_family).collect();
         if kernels.is_empty() {
@@ -48,6 +37,16 @@ pub(crate) fn select(
     }
     let reason = format!("this build has native kernels for {} only", compiled_archs(build));
     Err(Error::FamilyUnavailable { family: problem.family, reason })
+}
+
+/// Refuses devices that no kernel of any build runs on.
+pub(crate) fn check_device(device: &DeviceInfo, build: &BuildInfo) -> Result<(), Error> {
+    if !device.archs().is_empty() {
+        return Ok(());
+    }
+    let (major, minor) = device.compute_capability;
+    let compiled = compiled_archs(build);
+    Err(Error::DeviceUnsupported { device: device.name.clone(), major, minor, needed: "8.9", compiled })
 }
 
 fn compiled_archs(build: &BuildInfo) -> String {

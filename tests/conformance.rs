@@ -70,7 +70,11 @@ fn run(file: &str) {
             for result in [check::<f16>(&engine, &case), check::<bf16>(&engine, &case)] {
                 runs += 1;
                 if let Err(error) = result {
-                    failures.push(format!("{} ({}), {case:?}: {error}", engine.backend(), engine.device().name));
+                    failures.push(format!(
+                        "{} ({}), {case:?}: {error}",
+                        engine.backend(),
+                        engine.device().name
+                    ));
                 }
             }
         }
@@ -124,7 +128,8 @@ fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
     let exact = call.exact();
     let fair = call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32);
     check_output(&first.answer.o, &exact.o, &fair.o, T::BITS).map_err(|e| format!("{}: {e}", T::NAME))?;
-    let norm = |x: &[f64]| x.chunks(d).map(|row| row.iter().map(|x| x * x).sum::<f64>()).fold(0.0, f64::max).sqrt();
+    let norm =
+        |x: &[f64]| x.chunks(d).map(|row| row.iter().map(|x| x * x).sum::<f64>()).fold(0.0, f64::max).sqrt();
     let largest_score = f64::from(case.scale().abs()) * norm(&call.q) * norm(&call.k);
     check_lse(&first.answer.lse, &exact.lse, largest_score).map_err(|e| format!("{}: {e}", T::NAME))
 }
@@ -152,7 +157,8 @@ fn call<T: TestElement>(
 
     let options = ForwardOptions::new().with_causal(case.causal);
     let options = case.scale.map_or(options.clone(), |scale| options.with_scale(scale));
-    let views = inputs.tensors().map(|tensor| TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides));
+    let views =
+        inputs.tensors().map(|tensor| TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides));
     let [q, k, v] = views.map(|view| view.map_err(|e| e.to_string()));
     let (shape, strides) = (output.shape, output.strides);
     let out = TensorMut::strided(output.slice_mut(), shape, strides).map_err(|e| e.to_string())?;

@@ -19,3 +19,6 @@ pub mod swizzle;
 pub mod warp;
 
 pub use warp::{LaneBool, LaneF32, LaneU32, LaneU64, Warp};
+
+/// Where this crate's sources lie, for builds that compile it for a device.
+pub const SOURCE_DIR: &str = env!("CARGO_MANIFEST_DIR");

@@ -89,15 +89,19 @@ pub(crate) struct HostTensors<'a> {
 
 /// The tensors of a plan, as device addresses; 0 for no log-sum-exp.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend has device memory"))]
 pub(crate) struct DeviceTensors {
     pub q: u64,
     pub k: u64,
     pub v: u64,
     pub o: u64,
     pub lse: u64,
+    /// The caller's stream; the engine's if none.
+    pub stream: Option<usize>,
 }
 
 /// The tensors of a plan.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend has device memory"))]
 pub(crate) enum Tensors<'a> {
     Host(HostTensors<'a>),
     Device(DeviceTensors),
@@ -121,4 +125,9 @@ pub(crate) trait Backend: Send + Sync {
     fn device(&self) -> &DeviceInfo;
 
     fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error>;
+
+    /// Waits for all that was started.
+    fn synchronize(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }

@@ -20,6 +20,19 @@ pub struct Matrices {
     pub rows: u32,
 }
 
+impl Matrices {
+    /// Bytes from the first element to one past the last, of `batch` times `heads` matrices of `row_bytes` valid bytes a
+    /// row.
+    pub fn span(&self, batch: usize, heads: usize, row_bytes: usize) -> usize {
+        if batch == 0 || heads == 0 || self.rows == 0 {
+            return 0;
+        }
+        let last = |count: usize, stride: u64| (count - 1) * stride as usize;
+        let rows = last(self.rows as usize, self.row_stride.into());
+        last(batch, self.batch_stride) + last(heads, self.head_stride) + rows + row_bytes
+    }
+}
+
 /// Parameters of a forward kernel, by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]

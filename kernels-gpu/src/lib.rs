@@ -30,5 +30,7 @@ pub mod schedule;
 pub mod softmax;
 pub mod tile;
 
-/// Where this crate's sources lie, for the build that compiles them to PTX.
+/// Where this crate's sources lie, for builds that compile it for a device.
 pub const SOURCE_DIR: &str = env!("CARGO_MANIFEST_DIR");
+/// Where the sources of [`cuda_std`] lie.
+pub const CUDA_STD_SOURCE_DIR: &str = cuda_std::SOURCE_DIR;

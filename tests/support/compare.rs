@@ -49,7 +49,12 @@ pub fn rounding(want: &[f64], bits: i32) -> f64 {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check_output(got: &[f64], exact: &[f64], same_precision: &[f64], bits: i32) -> Result<Difference, String> {
+pub fn check_output(
+    got: &[f64],
+    exact: &[f64],
+    same_precision: &[f64],
+    bits: i32,
+) -> Result<Difference, String> {
     let difference_got = difference(got, exact)?;
     let fair = difference(same_precision, exact).map_err(|e| format!("the same-precision reference: {e}"))?;
     let allowed = 2.0 * fair.max + rounding(exact, bits);

@@ -1,8 +1,8 @@
 //! What the tests share: an independent reference, the rule of comparison, inputs, and the cases.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod cases;
 pub mod compare;
 pub mod inputs;
-pub mod reference;
-pub mod cases;
 pub mod layout;
+pub mod reference;
