@@ -1,0 +1,173 @@
+"""Times ffpa beside PyTorch's attention on one GPU, in one process, and writes a JSON file of the results.
+
+usage: compare.py LIBRARY OUT.json [--dims 64,128,256] [--rounds 10]
+
+Competitors take turns, in alternating order, so that heat and clocks meet all of them alike; the result is the median of
+the per-round ratios. "sustained" is some launches back to back, "burst" one launch after a pause. Inputs are random, and
+every competitor's output is checked against f32 attention in the same run.
+"""
+
+import argparse
+import ctypes
+import datetime
+import hashlib
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_uint64), ("shape", ctypes.c_uint64 * 4), ("strides", ctypes.c_uint64 * 3)]
+
+    @classmethod
+    def of(cls, tensor):
+        return cls(tensor.data_ptr(), (ctypes.c_uint64 * 4)(*tensor.shape), (ctypes.c_uint64 * 3)(*tensor.stride()[:3]))
+
+
+class Ffpa:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+        self.library.ffpa_open.restype = ctypes.c_void_p
+        self.library.ffpa_last.restype = ctypes.c_char_p
+        self.engine = ctypes.c_void_p(self.library.ffpa_open(0))
+        if not self.engine:
+            raise RuntimeError(self.last())
+
+    def last(self):
+        return self.library.ffpa_last().decode()
+
+    def bind(self, q, k, v, out, lse):
+        """A function that starts the call, with all of its arguments made beforehand."""
+        tensors = (Tensor * 4)(*[Tensor.of(t) for t in (q, k, v, out)])
+        bf16 = ctypes.c_bool(q.dtype == torch.bfloat16)
+        address = ctypes.c_uint64(lse.data_ptr() if lse is not None else 0)
+        forward = self.library.ffpa_forward
+
+        def run(causal):
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            if forward(self.engine, bf16, tensors, address, ctypes.c_bool(causal), stream):
+                raise RuntimeError(self.last())
+            return out
+
+        return run
+
+
+def sdpa(backend, q, k, v):
+    def run(causal):
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    return run
+
+
+def exact(q, k, v, causal):
+    """f32 attention of single heads, and its log-sum-exp."""
+    scores = q.float() @ k.float().transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores.masked_fill_(hidden, -math.inf)
+    return scores.softmax(-1) @ v.float(), torch.logsumexp(scores, -1)
+
+
+def milliseconds(run, causal, launches):
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(launches):
+        run(causal)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / launches
+
+
+def measure(ffpa, d, causal, n, heads, rounds):
+    q, k, v = (torch.randn(1, heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    out, lse = torch.empty_like(q), torch.empty(1, heads, n, device="cuda")
+    competitors = {
+        "ffpa": ffpa.bind(q, k, v, out, lse),
+        "sdpa_flash": sdpa(SDPBackend.FLASH_ATTENTION, q, k, v),
+        "sdpa_cudnn": sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v),
+    }
+    flops = 4 * heads * n * n * d * (0.5 if causal else 1)
+    case = {"d": d, "causal": causal, "n": n, "heads": heads, "batch": 1, "dtype": "bf16", "competitors": {}}
+    checked = (0, heads - 1)
+    truth = {h: exact(q[0, h], k[0, h], v[0, h], causal) for h in checked}
+    for name, run in competitors.items():
+        out.fill_(math.nan)
+        lse.fill_(math.nan)
+        result = run(causal)
+        torch.cuda.synchronize()
+        error = max(((result[0, h].float() - o).norm() / o.norm()).item() for h, (o, _) in truth.items())
+        nan = int(result.isnan().sum())
+        assert nan == 0 and error < 5e-3, (name, d, causal, nan, error)
+        entry = {"relative_error": error}
+        if name == "ffpa":
+            case["kernel"] = ffpa.last()
+            entry["lse_error"] = max((lse[0, h] - l).abs().max().item() for h, (_, l) in truth.items())
+            assert entry["lse_error"] < 1e-4
+            again = result.clone()
+            run(causal)
+            torch.cuda.synchronize()
+            assert torch.equal(out, again), "a second run gave other bits"
+        case["competitors"][name] = entry
+    del truth
+    times = {mode: {name: [] for name in competitors} for mode in ("sustained", "burst")}
+    for name, run in competitors.items():
+        milliseconds(run, causal, 3)
+    for mode, launches in (("sustained", None), ("burst", 1)):
+        for r in range(rounds):
+            for name in list(competitors) if r % 2 == 0 else list(competitors)[::-1]:
+                if mode == "burst":
+                    time.sleep(0.05)
+                count = launches or max(3, int(40 / milliseconds(competitors[name], causal, 1)))
+                times[mode][name].append(milliseconds(competitors[name], causal, count))
+    for mode, by_name in times.items():
+        for name, values in by_name.items():
+            case["competitors"][name][mode] = {
+                "tflops": flops / statistics.median(values) / 1e9,
+                "ffpa_ratio": statistics.median(t / f for t, f in zip(values, by_name["ffpa"])),
+            }
+    return case
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("library")
+    arguments.add_argument("out")
+    arguments.add_argument("--dims", default="64,128,256")
+    arguments.add_argument("--rounds", type=int, default=10)
+    a = arguments.parse_args()
+    torch.manual_seed(0)
+    ffpa = Ffpa(a.library)
+    query = "name,driver_version,clocks.sm,power.draw,temperature.gpu"
+    smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True)
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "device": torch.cuda.get_device_name(),
+        "driver": smi.stdout.strip().split(", ")[1] if smi.returncode == 0 else "unknown",
+        "torch": torch.__version__,
+        "library_sha256": hashlib.sha256(pathlib.Path(a.library).read_bytes()).hexdigest(),
+        "cases": [],
+    }
+    for d in map(int, a.dims.split(",")):
+        for causal in (False, True):
+            case = measure(ffpa, d, causal, 8192, 32 if d <= 256 else 16, a.rounds)
+            result["cases"].append(case)
+            line = "  ".join(
+                f"{name} {entry['sustained']['tflops']:.0f}/{entry['burst']['tflops']:.0f} (x{entry['sustained']['ffpa_ratio']:.3f})"
+                for name, entry in case["competitors"].items()
+            )
+            print(f"D={d} causal={causal}: {line}  error {case['competitors']['ffpa']['relative_error']:.2e}", flush=True)
+    smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True)
+    result["state_after"] = smi.stdout.strip()
+    pathlib.Path(a.out).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
