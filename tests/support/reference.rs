@@ -38,6 +38,15 @@ impl Call {
         (row + 1 + self.kv_len).saturating_sub(self.q_len).min(self.kv_len)
     }
 
+    /// A bound on the scaled scores: the longest query times the longest key.
+    pub fn largest_score(&self) -> f64 {
+        let longest = |rows: &[f64]| {
+            let squares = rows.chunks(self.head_dim).map(|row| row.iter().map(|x| x * x).sum::<f64>());
+            squares.fold(0.0, f64::max).sqrt()
+        };
+        f64::from(self.scale.abs()) * longest(&self.q) * longest(&self.k)
+    }
+
     fn per_row(&self, row_of: impl Fn(&[f64], &[f64], &[f64]) -> (Vec<f64>, f64) + Sync) -> Answer {
         let rows = self.batch * self.q_heads * self.q_len;
         let group = self.q_heads.checked_div(self.kv_heads).unwrap_or(1);

@@ -1,0 +1,88 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use ffpa::{Arch, Dtype, Family};
+
+/// Computes fused attention forward on tensors from a safetensors file.
+#[derive(Parser)]
+#[command(version)]
+pub struct Arguments {
+    /// A safetensors file with 4-D tensors q, k and v (f16, bf16 or f32); without it, a shipped sample
+    pub input: Option<PathBuf>,
+    /// What stands before q, k and v in the tensors' names [default: none; for the sample, layer0.]
+    #[arg(long)]
+    pub prefix: Option<String>,
+    /// Where to write o (and lse, f32 [batch, heads, length])
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// What computes: auto is cuda where a driver and the feature are there, else cpu
+    #[arg(long, value_enum, default_value = "auto")]
+    pub backend: BackendArgument,
+    /// Which device to emulate [default: sm_89]
+    #[arg(long, value_parser = parse_arch)]
+    pub arch: Option<Arch>,
+    /// Which kernels
+    #[arg(long, value_enum, default_value = "native")]
+    pub family: FamilyArgument,
+    /// Element type to compute in [default: the file's; bf16 for f32 files]
+    #[arg(long, value_parser = parse_dtype)]
+    pub dtype: Option<Dtype>,
+    /// Order of dimensions in the file and in the output
+    #[arg(long, value_enum, default_value = "bhnd")]
+    pub layout: LayoutArgument,
+    /// Hide later keys: row r sees keys up to r + kv_len - q_len
+    #[arg(long)]
+    pub causal: bool,
+    /// What scores are multiplied with [default: 1 / sqrt(head dim)]
+    #[arg(long, allow_negative_numbers = true)]
+    pub scale: Option<f32>,
+    /// Compare with f64 attention; exit with 1 if the error is too large
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// A backend, by name.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendArgument {
+    Auto,
+    Cpu,
+    Emulator,
+    Cuda,
+}
+
+/// A family, by name.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FamilyArgument {
+    Native,
+    Fp8,
+    Nvfp4,
+}
+
+impl From<FamilyArgument> for Family {
+    fn from(family: FamilyArgument) -> Self {
+        match family {
+            FamilyArgument::Native => Family::Native,
+            FamilyArgument::Fp8 => Family::Fp8,
+            FamilyArgument::Nvfp4 => Family::NvFp4,
+        }
+    }
+}
+
+/// The order of a tensor's dimensions.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LayoutArgument {
+    Bhnd,
+    Bnhd,
+}
+
+fn parse_arch(text: &str) -> Result<Arch, String> {
+    let known = Arch::ALL.map(Arch::target);
+    Arch::ALL.into_iter().find(|arch| arch.target() == text).ok_or(format!("known are {}", known.join(", ")))
+}
+
+fn parse_dtype(text: &str) -> Result<Dtype, String> {
+    let known = [Dtype::F16, Dtype::Bf16];
+    known.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| "known are f16, bf16".to_string())
+}
