@@ -394,8 +394,10 @@ fn helpers_pass_their_callers_line_on() {
 /// The line of this file that holds `text`, other than as an argument of this function.
 fn line_of(text: &str) -> u32 {
     let source = include_str!("faults.rs");
-    let lines =
-        source.lines().enumerate().filter(|(_, line)| line.contains(text) && !line.contains("line_of("));
+    let lines = source
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.contains(text) && !line.contains("line_of(") && !line.contains("at(\""));
     let lines: Vec<usize> = lines.map(|(i, _)| i + 1).collect();
     assert_eq!(lines.len(), 1, "{text:?} stands on lines {lines:?}");
     lines[0] as u32
