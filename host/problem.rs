@@ -126,6 +126,36 @@ impl Problem {
         })
     }
 
+    /// A native problem on contiguous, aligned tensors: `[batch, q_heads, kv_heads, q_len, kv_len, head_dim]`. For planning
+    /// without tensors; sizes are the caller's affair.
+    pub fn contiguous(dtype: Dtype, sizes: [usize; 6]) -> Self {
+        let [batch, q_heads, kv_heads, q_len, kv_len, head_dim] = sizes;
+        let operand = |name, heads: usize, rows: usize| {
+            let row = head_dim * dtype.bytes();
+            Operand { name, byte_strides: [heads * rows * row, rows * row, row], alignment: 16 }
+        };
+        Problem {
+            family: Family::Native,
+            dtype,
+            batch,
+            q_heads,
+            kv_heads,
+            q_len,
+            kv_len,
+            head_dim,
+            causal: false,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            lse: false,
+            on_device: true,
+            operands: [
+                operand("q", q_heads, q_len),
+                operand("k", kv_heads, kv_len),
+                operand("v", kv_heads, kv_len),
+                operand("out", q_heads, q_len),
+            ],
+        }
+    }
+
     /// Floating-point operations: 4 per head dim column and pair of query and visible key.
     pub fn flops(&self) -> f64 {
         let (q, kv) = (self.q_len as f64, self.kv_len as f64);

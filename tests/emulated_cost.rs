@@ -1,0 +1,72 @@
+//! What the kernels do, counted by the emulator: no bank conflicts, no more matrix instructions and no more bytes than the
+//! algorithm has.
+
+use ffpa::emulator::Counters;
+use ffpa::{Arch, BuildInfo, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, ffpa_forward};
+
+const N: usize = 256;
+
+fn run(arch: Arch, d: usize, causal: bool) -> Counters {
+    let shape = [1, 1, N, d];
+    let x: Vec<bf16> = (0..N * d).map(|i| bf16::from_f32((i % 17) as f32 / 17.0)).collect();
+    let (mut o, mut lse) = (vec![bf16::ZERO; N * d], vec![0.0; N]);
+    let input = TensorRef::bhnd(&x, shape).expect("it fits");
+    let mut out = (TensorMut::bhnd(&mut o, shape).expect("it fits"), Lse::host(&mut lse));
+    let options = ForwardOptions::new().with_causal(causal);
+    let report = ffpa_forward::<bf16>(&Engine::emulator(arch), input, input, input, &mut out, &options);
+    report.expect("it runs").counters.expect("the emulator counts")
+}
+
+/// Rows and keys of the tile that a head dim runs on.
+fn tile(arch: Arch, d: usize) -> (usize, usize, usize) {
+    let build = BuildInfo::current();
+    let fitting = build.kernels.iter().filter(|k| k.arch == arch && k.head_dim >= d);
+    let kernel = fitting.min_by_key(|k| k.head_dim).expect("there is one");
+    (kernel.rows, kernel.keys, kernel.head_dim)
+}
+
+#[test]
+fn shared_memory_never_conflicts() {
+    for arch in [Arch::Sm89, Arch::Sm120f] {
+        for d in [8, 64, 72, 128, 200, 256] {
+            let counters = run(arch, d, d == 72);
+            assert_eq!(counters.bank_conflicts, 0, "{arch:?}, head dim {d}");
+            assert!(counters.matrix_loads > 0 && counters.copies > 0);
+        }
+    }
+}
+
+#[test]
+fn matrix_instructions_are_those_of_two_products() {
+    for d in [64, 128, 256] {
+        // Each m16n8k16 does 16 * 8 * 16 multiply-adds, and there are two products of N * N * d.
+        let want = 2 * N * N * d / (16 * 8 * 16);
+        let counters = run(Arch::Sm89, d, false);
+        assert_eq!(counters.mma, want as u64);
+        assert_eq!(counters.mma_flops, (4 * N * N * d) as u64);
+    }
+}
+
+#[test]
+fn causal_tiles_beyond_the_diagonal_are_not_computed() {
+    for d in [64, 128, 256] {
+        let (rows, keys, _) = tile(Arch::Sm89, d);
+        let tiles: usize = (0..N / rows).map(|block| ((block + 1) * rows).div_ceil(keys)).sum();
+        let want = 2 * tiles * rows * keys * d / (16 * 8 * 16);
+        assert_eq!(run(Arch::Sm89, d, true).mma, want as u64);
+    }
+}
+
+#[test]
+fn global_memory_is_read_once_per_query_tile_and_written_once() {
+    for d in [40, 64, 128, 256] {
+        let (rows, keys, _) = tile(Arch::Sm89, d);
+        let counters = run(Arch::Sm89, d, false);
+        let (row, blocks) = (2 * d, N.div_ceil(rows));
+        // Q once, K and V once for each query tile; head dims in between read only what is valid.
+        assert_eq!(counters.global_bytes_read, (N * row + blocks * 2 * N * row) as u64);
+        assert_eq!(counters.global_bytes_written, (N * row + 4 * N) as u64);
+        // Two barriers a tile of keys, and one at the end.
+        assert_eq!(counters.barriers, (blocks * (2 * N.div_ceil(keys) + 1)) as u64);
+    }
+}

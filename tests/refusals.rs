@@ -1,0 +1,223 @@
+//! Every reason to say no, reached once, with the sentence a user reads.
+
+use ffpa::{
+    Arch, BuildInfo, DeviceInfo, Engine, Error, Family, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16,
+    ffpa_forward,
+};
+
+/// A call with these shapes, contiguous, on zeros.
+fn call(
+    engine: &Engine,
+    q: [usize; 4],
+    k: [usize; 4],
+    v: [usize; 4],
+    options: &ForwardOptions,
+) -> Result<(), Error> {
+    let zeros = |shape: [usize; 4]| vec![f16::ZERO; shape.iter().product()];
+    let (q_data, k_data, v_data, mut o_data) = (zeros(q), zeros(k), zeros(v), zeros(q));
+    ffpa_forward::<f16>(
+        engine,
+        TensorRef::bhnd(&q_data, q)?,
+        TensorRef::bhnd(&k_data, k)?,
+        TensorRef::bhnd(&v_data, v)?,
+        &mut TensorMut::bhnd(&mut o_data, q)?,
+        options,
+    )
+    .map(drop)
+}
+
+fn sentence(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &ForwardOptions) -> String {
+    let sentences = [Engine::cpu(), Engine::emulator(Arch::Sm89)]
+        .map(|engine| call(&engine, q, k, v, options).expect_err("it should be refused").to_string());
+    assert_eq!(sentences[0], sentences[1], "both backends refuse alike");
+    sentences[0].clone()
+}
+
+const FINE: [usize; 4] = [1, 2, 16, 64];
+
+fn none() -> ForwardOptions {
+    ForwardOptions::new()
+}
+
+#[test]
+fn shapes_that_disagree() {
+    let said = sentence(FINE, [2, 2, 16, 64], [2, 2, 16, 64], &none());
+    assert_eq!(said, "batch size differs: q has 1, k has 2");
+    assert_eq!(
+        sentence(FINE, [1, 2, 16, 32], [1, 2, 16, 32], &none()),
+        "head dim differs: q has 64, k has 32"
+    );
+    assert_eq!(sentence(FINE, FINE, [1, 2, 17, 64], &none()), "sequence length differs: k has 16, v has 17");
+    assert_eq!(sentence(FINE, FINE, [1, 1, 16, 64], &none()), "number of heads differs: k has 2, v has 1");
+}
+
+#[test]
+fn outputs_of_another_shape() {
+    let (x, mut o) = (vec![f16::ZERO; 2048], vec![f16::ZERO; 4096]);
+    let input = TensorRef::bhnd(&x, FINE).expect("it fits");
+    let mut out = TensorMut::bhnd(&mut o, [1, 2, 32, 64]).expect("it fits");
+    let error = ffpa_forward::<f16>(&Engine::cpu(), input, input, input, &mut out, &none()).unwrap_err();
+    assert_eq!(error.to_string(), "sequence length differs: q has 16, out has 32");
+}
+
+#[test]
+fn log_sum_exps_of_another_length() {
+    let (x, mut o, mut lse) = (vec![f16::ZERO; 2048], vec![f16::ZERO; 2048], vec![0.0; 31]);
+    let input = TensorRef::bhnd(&x, FINE).expect("it fits");
+    let mut out = (TensorMut::bhnd(&mut o, FINE).expect("it fits"), Lse::host(&mut lse));
+    let error = ffpa_forward::<f16>(&Engine::cpu(), input, input, input, &mut out, &none()).unwrap_err();
+    let said = "the log-sum-exp needs 32 floats (batch x query heads x query rows), the slice has 31";
+    assert_eq!(error.to_string(), said);
+}
+
+#[test]
+fn heads_that_do_not_divide() {
+    let said = sentence([1, 5, 16, 64], [1, 2, 16, 64], [1, 2, 16, 64], &none());
+    assert_eq!(said, "5 query heads are not a multiple of 2 key/value heads");
+    let said = sentence([1, 5, 16, 64], [1, 0, 16, 64], [1, 0, 16, 64], &none());
+    assert_eq!(said, "5 query heads are not a multiple of 0 key/value heads");
+}
+
+#[test]
+fn head_dims() {
+    let with = |d| sentence([1, 1, 4, d], [1, 1, 4, d], [1, 1, 4, d], &none());
+    let said = "head dim 60 is not a multiple of 8; pad the last dimension with zeros and keep the scale";
+    assert_eq!(with(60), said);
+    assert_eq!(with(1032), "head dim 1032 is beyond 1024, the largest that any build supports");
+    assert_eq!(
+        with(264),
+        "head dim 264 is above the compiled [64, 128, 256] for f16 on sm_89; rebuild with FFPA_BUILD_HEADDIM including \
+         264 or a larger one"
+    );
+    assert!(with(0).starts_with("head dim 0 is not a multiple of 8"));
+}
+
+#[test]
+fn scales_that_are_no_numbers() {
+    for (scale, said) in [(f32::NAN, "scale NaN is not finite"), (f32::INFINITY, "scale inf is not finite")] {
+        assert_eq!(sentence(FINE, FINE, FINE, &none().with_scale(scale)), said);
+    }
+}
+
+#[test]
+fn families_that_are_not_there() {
+    for family in [Family::Fp8, Family::NvFp4] {
+        let said = sentence(FINE, FINE, FINE, &none().with_family(family));
+        let want = format!(
+            "the {family} family is not available: this build has native kernels for sm_89, sm_120f only"
+        );
+        assert_eq!(said, want);
+    }
+}
+
+#[test]
+fn devices_that_are_too_old() {
+    let mut device = DeviceInfo::of_arch(Arch::Sm89);
+    device.compute_capability = (8, 6);
+    device.name = "an A10".into();
+    let problem = problem();
+    let error = ffpa::plan(&problem, &device, &BuildInfo::current()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "an A10 has compute capability 8.6; the kernels need 8.9 or newer (compiled: sm_89, sm_120f)"
+    );
+}
+
+#[test]
+fn grids_that_are_too_large() {
+    let mut problem = problem();
+    problem.batch = 1 << 31;
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "4294967296 query tiles (batch x heads x tiles of 128 rows) exceed a grid's 2147483647; split the batch"
+    );
+}
+
+/// Batch 1, two heads, 16 rows, head dim 64.
+fn problem() -> ffpa::Problem {
+    ffpa::Problem::contiguous(ffpa::Dtype::F16, [1, 2, 2, 16, 16, 64])
+}
+
+#[test]
+fn addresses_and_strides_that_copies_cannot_start_from() {
+    let x = vec![bf16::ZERO; 4096];
+    let aligned = x.as_ptr().align_offset(16);
+    let run = |engine: &Engine, offset: usize, row: usize| {
+        let mut o = vec![bf16::ZERO; 16 * 64];
+        let shape = [1, 1, 16, 64];
+        let q = TensorRef::strided(&x[aligned + offset..], shape, [0, 0, row])?;
+        let k = TensorRef::strided(&x[aligned..], shape, [0, 0, 64])?;
+        let mut out = TensorMut::bhnd(&mut o, shape)?;
+        ffpa_forward::<bf16>(engine, q, k, k, &mut out, &ForwardOptions::new()).map(drop)
+    };
+    let emulator = Engine::emulator(Arch::Sm89);
+    let mend = "which GPU kernels need; copy it to an aligned tensor, or use the cpu backend";
+    assert_eq!(
+        run(&emulator, 1, 64).unwrap_err().to_string(),
+        format!("the address of q is 2, not a multiple of 16 bytes, {mend}")
+    );
+    assert_eq!(
+        run(&emulator, 0, 65).unwrap_err().to_string(),
+        format!("the row stride of q is 130, not a multiple of 16 bytes, {mend}")
+    );
+    assert_eq!(run(&Engine::cpu(), 1, 65), Ok(()));
+}
+
+#[test]
+fn rows_that_lie_too_far_apart() {
+    // One row is never stepped along, so its stride means nothing; two rows reach beyond any slice: refused as too short.
+    let x = vec![f16::ZERO; 64];
+    assert!(TensorRef::strided(&x, [1, 1, 1, 64], [0, 0, 1 << 40]).is_ok());
+    let error = TensorRef::strided(&x, [1, 1, 2, 64], [0, 0, 1 << 31]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "[1, 1, 2, 64] with strides [0, 0, 2147483648] needs 2147483712 elements, the slice has 64"
+    );
+    // In device memory nothing is known of sizes.
+    // SAFETY: the call is refused before the address is used.
+    let far = unsafe { TensorRef::<f16>::device(4096, [1, 1, 2, 64], [0, 0, 1 << 31]) };
+    // SAFETY: as above.
+    let mut out = unsafe { TensorMut::<f16>::device(4096, [1, 1, 2, 64], [0, 0, 64]) };
+    let error = ffpa_forward::<f16>(&Engine::cpu(), far, far, far, &mut out, &none()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rows of q lie 4294967296 bytes apart, the limit is 4294967295; copy it to a denser layout"
+    );
+}
+
+#[test]
+fn tensors_in_different_memory() {
+    let x = vec![f16::ZERO; 128];
+    let host = TensorRef::bhnd(&x, [1, 1, 2, 64]).expect("it fits");
+    // SAFETY: the call is refused before the address is used.
+    let device = unsafe { TensorRef::<f16>::device(4096, [1, 1, 2, 64], [0, 0, 64]) };
+    // SAFETY: as above.
+    let mut out = unsafe { TensorMut::<f16>::device(4096, [1, 1, 2, 64], [0, 0, 64]) };
+    let error = ffpa_forward::<f16>(&Engine::cpu(), device, host, device, &mut out, &none()).unwrap_err();
+    assert_eq!(error.to_string(), "q lies in device memory and k in host memory; put all in one");
+    let error = ffpa_forward::<f16>(&Engine::cpu(), device, device, device, &mut out, &none()).unwrap_err();
+    assert_eq!(error.to_string(), "the cpu backend works on host memory, the tensors lie in device memory");
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn a_build_without_cuda() {
+    let error = Engine::cuda(0).unwrap_err();
+    let said = "the cuda backend is not available: device 0 needs a build with --features cuda";
+    assert_eq!(error.to_string(), said);
+}
+
+/// On a machine without a driver the binary starts, and the answer is an error value.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_machine_without_a_driver() {
+    match Engine::cuda(0) {
+        Ok(engine) => assert_eq!(engine.backend(), ffpa::BackendKind::Cuda),
+        Err(error) => {
+            let said = "the cuda backend is not available: no CUDA driver, or no device, on this machine";
+            assert_eq!(error.to_string(), said);
+            assert_eq!(Engine::auto().backend(), ffpa::BackendKind::Cpu);
+        }
+    }
+}
