@@ -40,7 +40,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An element type of Q, K and V: [`f16`] or [`bf16`].
+/// An element type of Q, K and V: [`f16`](struct@f16) or [`bf16`](struct@bf16).
 pub trait Element: sealed::Sealed + bytemuck::Pod + Send + Sync {
     /// Its tag.
     const DTYPE: Dtype;

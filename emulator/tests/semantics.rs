@@ -3,7 +3,7 @@
 use cuda_std::Warp;
 use cuda_std::fragment::{load_matrix, m16n8k16};
 use cuda_std::swizzle::{Cursor, bank_conflicts};
-use ffpa_emulator::{Buffers, Counters, Emu, Launch, launch};
+use ffpa_emulator::{Buffers, Counters, Emu, Lanes, Launch, launch};
 use half::f16;
 
 fn run(warps: usize, seed: u64, kernel: impl Fn(Emu<'_>) + Sync) -> Counters {
@@ -31,12 +31,8 @@ unsafe fn fill(warp: Emu<'_>, base: u32) {
             let place = Cursor::new(base, 128, warp.splat(row), chunk).at(128, 0, 0) + (word % 4) * 4;
             let (row, column) = (row as usize, 2 * word as usize);
             let pair = halves(value(row, column), value(row, column + 1));
-            // Every lane would write the same word: let each write its own copy of the tile.
-            let place = place + warp.lane_id() * 0;
-            if warp.warp_id() == 0 {
-                // SAFETY: the caller's.
-                unsafe { store_once(warp, place, pair) };
-            }
+            // SAFETY: the caller's.
+            unsafe { store_once(warp, place, pair) };
         }
     }
 }
@@ -45,16 +41,12 @@ unsafe fn fill(warp: Emu<'_>, base: u32) {
 ///
 /// # Safety
 /// As [`Warp::store_shared`].
-unsafe fn store_once(warp: Emu<'_>, place: cuda_lanes::Place, pair: u32) {
+unsafe fn store_once(warp: Emu<'_>, place: Lanes<u32>, pair: u32) {
     let first = warp.less(warp.lane_id(), warp.splat(1));
     let corner = warp.lane_id() * 4 + 16 * 1024;
     warp.sync_warp();
     // SAFETY: the caller's.
     unsafe { warp.store_shared(warp.select(first, place, corner), warp.splat(pair)) };
-}
-
-mod cuda_lanes {
-    pub type Place = ffpa_emulator::Lanes<u32>;
 }
 
 #[test]

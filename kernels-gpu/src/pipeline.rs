@@ -36,7 +36,7 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
     /// visited.
     ///
     /// # Safety
-    /// The global tiles are live, and shared memory is as large as the plan of `C` says.
+    /// The global tiles are live as long as the pipeline is, and shared memory is as large as the plan of `C` says.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
@@ -53,38 +53,30 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
     }
 
     /// The tile of K that begins at key `key`, arrived. Call once per tile, in order.
-    ///
-    /// # Safety
-    /// As for [`Pipeline::start`].
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn keys(&mut self, key: u32) -> SharedTile<C> {
+    pub fn keys(&mut self, key: u32) -> SharedTile<C> {
         self.warp.cp_async_wait_group::<0>();
         self.warp.sync_threads();
         let tile = SharedTile::keys(self.warp, self.stage * Self::STAGE_BYTES);
-        // SAFETY: the caller's; no warp reads the last tile of V any more, nor the last but one of K.
+        // SAFETY: start's; no warp reads the last tile of V any more, nor the last but one of K.
         unsafe { self.v.copy(C::KEYS, SharedTile::values(self.warp)) };
         self.warp.cp_async_commit_group();
         if C::K_STAGES == 2 {
             self.stage = 1 - self.stage;
-            // SAFETY: the same.
-            unsafe { self.start_keys(key + C::KEYS as u32) };
+            self.start_keys(key + C::KEYS as u32);
         }
         tile
     }
 
     /// This warp has read the tile of K that begins at key `key`.
-    ///
-    /// # Safety
-    /// As for [`Pipeline::start`].
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn release_keys(&mut self, key: u32) {
+    pub fn release_keys(&mut self, key: u32) {
         if C::K_STAGES == 1 {
             self.warp.cp_async_wait_group::<0>();
             self.warp.sync_threads();
-            // SAFETY: the caller's; no warp reads this tile of K any more.
-            unsafe { self.start_keys(key + C::KEYS as u32) };
+            self.start_keys(key + C::KEYS as u32);
         }
     }
 
@@ -100,13 +92,14 @@ impl<W: Warp, C: Config> Pipeline<W, C> {
         SharedTile::values(self.warp)
     }
 
-    /// Starts the copy of the tile of K that begins at key `key`, if it is to be visited; the group may be empty.
+    /// Starts the copy of the tile of K that begins at key `key` to a slot that is free, if the tile is to be visited; the
+    /// group may be empty.
     #[inline(always)]
     #[track_caller]
-    unsafe fn start_keys(&mut self, key: u32) {
+    fn start_keys(&mut self, key: u32) {
         if key < self.keys {
             let tile = SharedTile::keys(self.warp, self.stage * Self::STAGE_BYTES);
-            // SAFETY: the caller's.
+            // SAFETY: start's; the slot is free.
             unsafe { self.k.copy(C::KEYS, tile) };
         }
         self.warp.cp_async_commit_group();

@@ -30,9 +30,6 @@ pub struct Case {
     pub v_offset: f64,
     #[serde(default)]
     pub seed: u64,
-    /// Too large for the emulator in a debug build.
-    #[serde(default)]
-    pub large: bool,
     /// The public bug report that the case comes from.
     pub origin: Option<String>,
 }

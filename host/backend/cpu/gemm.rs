@@ -28,6 +28,7 @@ pub fn multiply_add<const FMA: bool>(
         for j in (0..n).step_by(TILE_N) {
             let mut tile = [[0.0_f32; TILE_N]; TILE_M];
             let rows: [&[f32]; TILE_M] = std::array::from_fn(|r| &a.data[(i + r) * a.stride..][..k]);
+            #[allow(clippy::needless_range_loop, reason = "x runs along the rows of A and down B")]
             for x in 0..k {
                 let b: &[f32; TILE_N] =
                     b.data[x * b.stride + j..][..TILE_N].try_into().expect("TILE_N elements");

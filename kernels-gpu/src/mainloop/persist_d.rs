@@ -32,14 +32,14 @@ pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, cons
 
     let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
     let mut output = Accumulator::<W, M, O>::zero(warp);
-    // SAFETY: the caller's; likewise for every call on the pipeline below.
+    // SAFETY: the caller's.
     let mut pipeline = unsafe { Pipeline::<W, C>::start(warp, q, k, v, work.keys) };
     let mut key = 0;
     while key < work.keys {
-        let keys = unsafe { pipeline.keys(key) };
+        let keys = pipeline.keys(key);
         // SAFETY: the pipeline hands out tiles that have arrived.
         let mut scores = unsafe { matmul::scores::<W, C, M, N>(warp, query, keys.place_b_by_columns(warp)) };
-        unsafe { pipeline.release_keys(key) };
+        pipeline.release_keys(key);
 
         if params.score_sign != 1.0 {
             scores.scale(params.score_sign);
