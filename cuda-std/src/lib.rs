@@ -1,6 +1,6 @@
 //! The one door to the hardware.
 //!
-//! Kernels are written once, generic over [`Warp`], and run in two worlds: as PTX, through [`ptx::Ptx`], and on the
+//! Kernels are written once, generic over [`Warp`], and run in two worlds: as PTX, through `ptx::Ptx`, and on the
 //! CPU, through the emulator crate's implementation. Every instruction of the project is named here and nowhere else.
 //!
 //! * [`warp`]: the [`Warp`] trait, one method per instruction, and the lane-varying value types.

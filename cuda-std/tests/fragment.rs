@@ -79,7 +79,7 @@ fn the_butterfly_reaches_the_lanes_of_a_row() {
     for lane in 0..32_u32 {
         let row = m16n8k16::accumulator(lane, 0).0;
         let reached: BTreeSet<u32> = (0..4)
-            .map(|bits| lane ^ (bits & 1) * ROW_BUTTERFLY[0] ^ (bits >> 1) * ROW_BUTTERFLY[1])
+            .map(|bits| lane ^ ((bits & 1) * ROW_BUTTERFLY[0]) ^ ((bits >> 1) * ROW_BUTTERFLY[1]))
             .collect();
         let same_row: BTreeSet<u32> = (0..32).filter(|&l| m16n8k16::accumulator(l, 0).0 == row).collect();
         assert_eq!(reached, same_row);

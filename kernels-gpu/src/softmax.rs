@@ -1,11 +1,11 @@
 //! Online softmax in base 2 (Milakov and Gimelshein 2018; FlashAttention-2, section 3.1), with lazy rescaling.
 //!
 //! Each row keeps a reference score `m` and the sum `l` of `2^(scale (s - m))` over the keys so far. The output is
-//! rescaled only when a row's maximum has outgrown its reference by more than [`SLACK`] (FlashAttention-4): until then
+//! rescaled only when a row's maximum has outgrown its reference by more than `SLACK` (FlashAttention-4): until then
 //! probabilities may reach `2^SLACK`, which no format here minds, and since P, O and l all use the same `m`, nothing
 //! needs correcting at the end. Sums stay per lane until [`Softmax::finish`].
 //!
-//! `scale (s - m)` is one fused multiply-add, `scale s - round(scale m)`. Where `scale m` is beyond [`LARGE`] its rounding
+//! `scale (s - m)` is one fused multiply-add, `scale s - round(scale m)`. Where `scale m` is beyond `LARGE` its rounding
 //! would show in a probability that should be 1, so there the difference is taken first, which is exact.
 
 use cuda_std::Warp;

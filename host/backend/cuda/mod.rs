@@ -112,7 +112,7 @@ impl Cuda {
         let k = &tensors.k[..span(&params.k, problem.kv_heads)];
         let v = &tensors.v[..span(&params.v, problem.kv_heads)];
         let o = &mut tensors.o[..span(&params.o, problem.q_heads)];
-        let mut lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
+        let lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
 
         let sizes = [q.len(), k.len(), v.len(), o.len(), lse.len()];
         let mut blocks = Vec::new();
@@ -130,7 +130,7 @@ impl Cuda {
         launch(self.function(plan.kernel)?.0, plan, &addresses, stream)?;
         timer.stop(stream)?;
         download(o, &blocks[3], stream)?;
-        download(&mut lse, &blocks[4], stream)?;
+        download(lse, &blocks[4], stream)?;
         // SAFETY: the stream is live.
         unsafe { call!(cuStreamSynchronize(stream))? };
         blocks.into_iter().for_each(|block| self.pool.give(block));
