@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cache::Cache;
 use compile::DeviceCrate;
-pub use error::BuildError;
+pub use error::{BuildError, Unfitness};
 use toolchain::Toolchain;
 
 /// A kernel to build.

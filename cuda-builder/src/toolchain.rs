@@ -20,7 +20,10 @@ fn belongs_to_outer_build(name: &str) -> bool {
 impl Toolchain {
     /// The toolchain that `FFPA_NIGHTLY` names, by default `nightly`.
     pub fn find() -> Result<Self, BuildError> {
-        let name = std::env::var("FFPA_NIGHTLY").unwrap_or_else(|_| "nightly".into());
+        Self::named(std::env::var("FFPA_NIGHTLY").unwrap_or_else(|_| "nightly".into()))
+    }
+
+    fn named(name: String) -> Result<Self, BuildError> {
         let mut toolchain = Toolchain { name, version: String::new() };
         toolchain.version = toolchain.output("rustc", &["-vV"])?;
         let sysroot = toolchain.output("rustc", &["--print", "sysroot"])?;
@@ -64,7 +67,14 @@ impl Toolchain {
 
 #[cfg(test)]
 mod tests {
-    use super::belongs_to_outer_build;
+    use super::*;
+
+    #[test]
+    fn a_missing_toolchain_names_the_command_that_mends_it() {
+        let error = Toolchain::named("no-such-toolchain".into()).err().expect("it is not installed");
+        let said = error.to_string();
+        assert!(said.contains("rustup toolchain install no-such-toolchain --component rust-src"), "{said}");
+    }
 
     #[test]
     fn only_the_outer_builds_variables_go() {
