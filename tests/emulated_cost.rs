@@ -3,6 +3,7 @@
 
 use ffpa::emulator::Counters;
 use ffpa::{Arch, BuildInfo, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, ffpa_forward};
+use rstest::rstest;
 
 const N: usize = 256;
 
@@ -25,15 +26,15 @@ fn tile(arch: Arch, d: usize) -> (usize, usize, usize) {
     (kernel.rows, kernel.keys, kernel.head_dim)
 }
 
-#[test]
-fn shared_memory_never_conflicts() {
-    for arch in [Arch::Sm89, Arch::Sm120f] {
-        for d in [8, 64, 72, 128, 200, 256] {
-            let counters = run(arch, d, d == 72);
-            assert_eq!(counters.bank_conflicts, 0, "{arch:?}, head dim {d}");
-            assert!(counters.matrix_loads > 0 && counters.copies > 0);
-        }
-    }
+#[rstest]
+fn shared_memory_never_conflicts(
+    #[values(Arch::Sm89, Arch::Sm120f)] arch: Arch,
+    #[values(8, 64, 72, 128, 200, 256)] d: usize,
+    #[values(false, true)] causal: bool,
+) {
+    let counters = run(arch, d, causal);
+    assert_eq!(counters.bank_conflicts, 0);
+    assert!(counters.matrix_loads > 0 && counters.copies > 0);
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub struct Case {
     pub v_offset: f64,
     #[serde(default)]
     pub seed: u64,
+    /// Whether the emulator runs it too: not if it has tens of thousands of tiles.
+    #[serde(default = "yes")]
+    pub emulate: bool,
     /// The public bug report that the case comes from.
     pub origin: Option<String>,
 }
@@ -51,6 +54,10 @@ pub enum LayoutKind {
 
 fn one() -> usize {
     1
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn unit() -> f64 {
