@@ -1,6 +1,6 @@
 //! What can go wrong with a call.
 
-use ffpa_kernels_gpu::config::{Arch, Dtype};
+use ffpa_kernels_gpu::config::Dtype;
 
 use crate::backend::BackendKind;
 use crate::element::Family;
@@ -23,9 +23,9 @@ pub enum Error {
     },
     /// This build has no kernel for this head dim.
     #[error(
-        "head dim {head_dim} is above the compiled {compiled:?} for {dtype} on {arch}; rebuild with \
+        "head dim {head_dim} is above the compiled {compiled:?} for {dtype} on {device}; rebuild with \
          FFPA_BUILD_HEADDIM including {head_dim} or a larger one",
-        dtype = dtype.name(), arch = arch.target()
+        dtype = dtype.name()
     )]
     HeadDimNotCompiled {
         /// The head dim.
@@ -34,8 +34,8 @@ pub enum Error {
         compiled: Vec<usize>,
         /// Element type.
         dtype: Dtype,
-        /// Architecture.
-        arch: Arch,
+        /// The device's name.
+        device: String,
     },
     /// This build or this device has no kernels of the family.
     #[error("the {family} family is not available: {reason}")]

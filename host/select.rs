@@ -8,35 +8,35 @@ use crate::element::Family;
 use crate::error::Error;
 use crate::problem::Problem;
 
-/// The best kernel for the problem: of the device's nearest architecture that this build has, the one with the least
-/// head dim that holds the problem's.
+/// The best kernel for the problem: of those that the device runs and whose head dim holds the problem's, the one with
+/// the least head dim; among equals, the one for the device's nearest architecture.
 pub(crate) fn select(
     problem: &Problem,
     device: &DeviceInfo,
     build: &BuildInfo,
 ) -> Result<&'static Kernel, Error> {
-    let of_family = |kernel: &&'static Kernel| {
+    check_device(device, build)?;
+    let nearness = |kernel: &Kernel| device.archs().iter().position(|&arch| arch == kernel.arch);
+    let runs = |kernel: &&'static Kernel| {
         problem.family == Family::Native
             && kernel.dtype == problem.dtype
             && kernel.shared_bytes <= device.shared_bytes
+            && nearness(kernel).is_some()
     };
-    check_device(device, build)?;
-    for &arch in device.archs() {
-        let kernels: Vec<_> =
-            build.kernels.iter().copied().filter(|k| k.arch == arch).filter(of_family).collect();
-        if kernels.is_empty() {
-            continue;
-        }
-        let fitting = kernels.iter().filter(|kernel| kernel.head_dim >= problem.head_dim);
-        return fitting.min_by_key(|kernel| kernel.head_dim).copied().ok_or_else(|| {
-            let mut compiled: Vec<usize> = kernels.iter().map(|kernel| kernel.head_dim).collect();
-            compiled.sort_unstable();
-            compiled.dedup();
-            Error::HeadDimNotCompiled { head_dim: problem.head_dim, compiled, dtype: problem.dtype, arch }
-        });
+    let kernels: Vec<_> = build.kernels.iter().copied().filter(runs).collect();
+    if kernels.is_empty() {
+        let reason = format!("this build has native kernels for {} only", compiled_archs(build));
+        return Err(Error::FamilyUnavailable { family: problem.family, reason });
     }
-    let reason = format!("this build has native kernels for {} only", compiled_archs(build));
-    Err(Error::FamilyUnavailable { family: problem.family, reason })
+    let fitting = kernels.iter().filter(|kernel| kernel.head_dim >= problem.head_dim);
+    let best = fitting.min_by_key(|kernel| (kernel.head_dim, nearness(kernel)));
+    best.copied().ok_or_else(|| {
+        let mut compiled: Vec<usize> = kernels.iter().map(|kernel| kernel.head_dim).collect();
+        compiled.sort_unstable();
+        compiled.dedup();
+        let (head_dim, dtype) = (problem.head_dim, problem.dtype);
+        Error::HeadDimNotCompiled { head_dim, compiled, dtype, device: device.name.clone() }
+    })
 }
 
 /// Refuses devices that no kernel of any build runs on.

@@ -41,9 +41,10 @@ impl Summary {
         self.opcodes.iter().filter(|(opcode, _)| opcode.starts_with(prefix)).map(|(_, n)| n).sum()
     }
 
-    /// CTA barriers: `bar.sync` and its newer spelling.
+    /// CTA barriers, with or without a reduction, in both spellings.
     pub fn barriers(&self) -> usize {
-        self.count("bar.sync") + self.count("barrier.sync") + self.count("barrier.cta.sync")
+        let spellings = ["bar.sync", "bar.red", "barrier.sync", "barrier.red", "barrier.cta"];
+        spellings.iter().map(|spelling| self.count(spelling)).sum()
     }
 }
 

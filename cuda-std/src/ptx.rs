@@ -17,6 +17,8 @@ unsafe extern "C" {
     fn vote_any_sync(members: u32, predicate: bool) -> bool;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn bar_warp_sync(members: u32);
+    #[link_name = "llvm.nvvm.barrier0.or"]
+    fn barrier0_or(predicate: i32) -> i32;
 }
 
 /// Lanes that take part in a warp-wide operation: all.
@@ -155,6 +157,12 @@ impl Warp for Ptx {
     }
 
     #[inline(always)]
+    fn sync_threads_or(self, predicate: bool) -> bool {
+        // SAFETY: as for sync_threads.
+        unsafe { barrier0_or(predicate as i32) != 0 }
+    }
+
+    #[inline(always)]
     fn shared_base(self) -> u32 {
         compute!("mov.u32 {0}, dynamic_shared_memory;", r: reg32)
     }
@@ -164,6 +172,17 @@ impl Warp for Ptx {
         instruction!("ld.shared.v4.b32 {{{0}, {1}, {2}, {3}}}, [{4}];";
             out(reg32) a, out(reg32) b, out(reg32) c, out(reg32) d, in(reg32) address,);
         [a, b, c, d]
+    }
+    #[inline(always)]
+    unsafe fn load_shared_f32(self, address: u32) -> f32 {
+        let value: f32;
+        instruction!("ld.shared.f32 {0}, [{1}];"; out(reg32) value, in(reg32) address,);
+        value
+    }
+    #[inline(always)]
+    unsafe fn store_shared_f32(self, address: u32, value: f32, mask: bool) {
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p st.shared.f32 [{0}], {1}; }}";
+            in(reg32) address, in(reg32) value, in(reg32) mask as u32,);
     }
     #[inline(always)]
     unsafe fn store_shared(self, address: u32, value: u32) {

@@ -120,6 +120,11 @@ pub trait Warp: Copy {
     #[track_caller]
     fn sync_threads(self);
 
+    /// As [`Warp::sync_threads`]; says whether the predicate holds in any thread of the CTA (`bar.red.or.pred`). The answer
+    /// is uniform over the CTA.
+    #[track_caller]
+    fn sync_threads_or(self, predicate: Self::Bool) -> bool;
+
     // ---- Shared memory ------------------------------------------------------------------------------------------
 
     /// The address of the first byte of the CTA's dynamic shared memory, a multiple of 128.
@@ -131,6 +136,20 @@ pub trait Warp: Copy {
     /// The 16 bytes lie in the CTA's shared memory.
     #[track_caller]
     unsafe fn load_shared_x4(self, address: Self::U32) -> [Self::U32; 4];
+
+    /// A float from a 4-byte aligned shared address (`ld.shared.f32`).
+    ///
+    /// # Safety
+    /// The 4 bytes lie in the CTA's shared memory.
+    #[track_caller]
+    unsafe fn load_shared_f32(self, address: Self::U32) -> Self::F32;
+
+    /// A float to a 4-byte aligned shared address, in the lanes where `mask` holds (`@p st.shared.f32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 4 bytes lie in the CTA's shared memory.
+    #[track_caller]
+    unsafe fn store_shared_f32(self, address: Self::U32, value: Self::F32, mask: Self::Bool);
 
     /// One 32-bit word to a 4-byte aligned shared address (`st.shared.b32`).
     ///

@@ -39,6 +39,9 @@ pub struct Cta<'a> {
     pub copies: Vec<RefCell<Copies>>,
     pub random: RefCell<Random>,
     pub counters: Cell<Counters>,
+    /// Whether a predicate that was brought to the coming barrier holds, and whether one did at the last.
+    pub ballot: Cell<bool>,
+    pub verdict: Cell<bool>,
 }
 
 /// Where a warp stands.
@@ -59,6 +62,8 @@ impl<'a> Cta<'a> {
             copies: (0..warps).map(|_| RefCell::default()).collect(),
             random: RefCell::new(Random::new(seed, block)),
             counters: Cell::default(),
+            ballot: Cell::default(),
+            verdict: Cell::default(),
         }
     }
 
@@ -137,6 +142,7 @@ impl<'a> Cta<'a> {
             return Err(Fault::Barrier { positions: states.iter().enumerate().map(position).collect() });
         }
         self.clocks.borrow_mut().join();
+        self.verdict.set(self.ballot.replace(false));
         self.count(|c| c.barriers += 1);
         states.fill(State::Ready);
         Ok(())

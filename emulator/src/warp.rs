@@ -54,6 +54,31 @@ impl<'a> Emu<'a> {
         bytes
     }
 
+    fn store_word(
+        self,
+        address: Lanes<u32>,
+        value: Lanes<u32>,
+        mask: Lanes<bool>,
+        location: &'static Location<'static>,
+    ) {
+        let lanes = || (0..32).filter(|&lane| mask.0[lane]);
+        // Lanes that do not take part conflict with none: let them repeat the first that does.
+        let first = lanes().next().unwrap_or(0);
+        let addresses = std::array::from_fn(|lane| address.0[if mask.0[lane] { lane } else { first }]);
+        self.cta.count(|c| {
+            c.shared_stores += 1;
+            c.bank_conflicts += bank_conflicts::<4>(&addresses);
+        });
+        let result = {
+            let (mut shared, clocks) = (self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
+            lanes().try_for_each(|lane| {
+                let place = self.place(lane, Access::Store, location);
+                shared.write(address.0[lane], value.0[lane].to_le_bytes(), place, &clocks)
+            })
+        };
+        result.unwrap_or_else(|fault| fault.raise());
+    }
+
     fn load_matrix(
         self,
         address: Lanes<u32>,
@@ -186,6 +211,12 @@ impl Warp for Emu<'_> {
         self.scheduler.suspend(Pause::Barrier(Location::caller()));
     }
 
+    fn sync_threads_or(self, predicate: Lanes<bool>) -> bool {
+        self.cta.ballot.set(self.cta.ballot.get() | predicate.0.contains(&true));
+        self.scheduler.suspend(Pause::Barrier(Location::caller()));
+        self.cta.verdict.get()
+    }
+
     fn shared_base(self) -> u32 {
         0
     }
@@ -198,20 +229,16 @@ impl Warp for Emu<'_> {
             })
         })
     }
+    unsafe fn load_shared_f32(self, address: Lanes<u32>) -> Lanes<f32> {
+        self.cta.count(|c| c.shared_loads += 1);
+        let bytes = self.read_shared::<4>(address, Access::Load, Location::caller());
+        Lanes::from_fn(|lane| f32::from_le_bytes(bytes[lane]))
+    }
+    unsafe fn store_shared_f32(self, address: Lanes<u32>, value: Lanes<f32>, mask: Lanes<bool>) {
+        self.store_word(address, value.map(f32::to_bits), mask, Location::caller());
+    }
     unsafe fn store_shared(self, address: Lanes<u32>, value: Lanes<u32>) {
-        let location = Location::caller();
-        self.cta.count(|c| {
-            c.shared_stores += 1;
-            c.bank_conflicts += bank_conflicts::<4>(&address.0);
-        });
-        let result = {
-            let (mut shared, clocks) = (self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
-            (0..32).try_for_each(|lane| {
-                let place = self.place(lane, Access::Store, location);
-                shared.write(address.0[lane], value.0[lane].to_le_bytes(), place, &clocks)
-            })
-        };
-        result.unwrap_or_else(|fault| fault.raise());
+        self.store_word(address, value, Lanes::splat(true), Location::caller());
     }
     unsafe fn load_matrix_x4(self, address: Lanes<u32>) -> [Lanes<u32>; 4] {
         self.load_matrix(address, false, Location::caller())

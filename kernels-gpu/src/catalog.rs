@@ -1,13 +1,13 @@
 //! The table of kernels. A kernel exists because a row says so.
 //!
-//! Each row expands to three things from the same constants: the PTX entry (on the device target, under
-//! `--cfg NAME`, so that each module holds one kernel), the host's [`Kernel`] descriptor, and the instance
-//! that [`emulate`] runs. A row that cannot exist, because a tile does not fit its target, does not compile.
+//! Each row names two kernels that differ in their element type, f16 and bf16, and expands for each to three things from
+//! the same constants: the PTX entry (on the device target, under `--cfg NAME`, so that each module holds one kernel),
+//! the host's [`Kernel`] descriptor, and the instance that [`emulate`] runs. A row that cannot exist, because a tile does not fit its target, does not compile.
 
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{Arch, Config, Dtype};
+use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD};
 use crate::{entry, format};
 
 /// How a kernel holds the head dimension.
@@ -15,6 +15,8 @@ use crate::{entry, format};
 pub enum Strategy {
     /// Whole rows of Q, K and V in shared memory.
     PersistD,
+    /// Q in shared memory, K and V streamed through it in panels of 64 columns.
+    SplitD,
 }
 
 /// What the host knows of a kernel.
@@ -37,8 +39,6 @@ pub struct Kernel {
     pub keys: usize,
     /// Warps of a CTA.
     pub warps: usize,
-    /// Tiles of K in flight.
-    pub k_stages: usize,
     /// Dynamic shared memory of a CTA, in bytes.
     pub shared_bytes: usize,
     /// CTAs that must fit on a multiprocessor: bounds the registers of a thread.
@@ -59,13 +59,26 @@ impl Kernel {
 macro_rules! catalog {
     ($(
         $(#[doc = $why:literal])*
+        $f16:ident $bf16:ident: $arch:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal
+            $strategy:ident { $($choice:tt)* } min_blocks $min_blocks:literal spills $spills:literal;
+    )*) => {
+        catalog! { @kernels $(
+            $f16: $arch F16 D $d rows $rows keys $keys warps $warps
+                $strategy { $($choice)* } min_blocks $min_blocks spills $spills;
+            $bf16: $arch Bf16 D $d rows $rows keys $keys warps $warps
+                $strategy { $($choice)* } min_blocks $min_blocks spills $spills;
+        )* }
+    };
+
+    (@kernels $(
         $name:ident: $arch:ident $dtype:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal
-            k_stages $k_stages:literal min_blocks $min_blocks:literal barriers $barriers:literal spills $spills:literal;
+            $strategy:ident { $($choice:tt)* } min_blocks $min_blocks:literal spills $spills:literal;
     )*) => {
         $(
-            $(#[doc = $why])*
             #[allow(non_camel_case_types)]
             enum $name {}
+
+            catalog!(@plan $strategy { $($choice)* } $name);
 
             impl Config for $name {
                 type Format = format::$dtype;
@@ -73,7 +86,8 @@ macro_rules! catalog {
                 const ROWS: usize = $rows;
                 const KEYS: usize = $keys;
                 const WARPS: usize = $warps;
-                const K_STAGES: usize = $k_stages;
+                const ROW_BYTES: usize = catalog!(@row_bytes $strategy $name);
+                const SHARED_BYTES: usize = catalog!(@shared_bytes $strategy $name);
             }
 
             const _: () = assert!(
@@ -87,15 +101,14 @@ macro_rules! catalog {
             name: stringify!($name),
             arch: Arch::$arch,
             dtype: Dtype::$dtype,
-            strategy: Strategy::PersistD,
+            strategy: catalog!(@strategy $strategy),
             head_dim: $d,
             rows: $rows,
             keys: $keys,
             warps: $warps,
-            k_stages: $k_stages,
             shared_bytes: <$name as Config>::SHARED_BYTES,
             min_blocks: $min_blocks,
-            barriers: $barriers,
+            barriers: catalog!(@barriers $strategy $name),
             spill_allowance: $spills,
         }),*];
 
@@ -107,7 +120,9 @@ macro_rules! catalog {
             match name {
                 $(
                     // SAFETY: the caller's.
-                    stringify!($name) => unsafe { catalog!(@run $name, $d, $rows, $keys, $warps, warp, params) },
+                    stringify!($name) => unsafe {
+                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, warp, params)
+                    },
                 )*
                 _ => return false,
             }
@@ -125,52 +140,120 @@ macro_rules! catalog {
                 #[unsafe(no_mangle)]
                 pub unsafe extern "ptx-kernel" fn $name(params: Params) {
                     // SAFETY: the launch's.
-                    unsafe { catalog!(@run $name, $d, $rows, $keys, $warps, cuda_std::ptx::Ptx, &params) }
+                    unsafe {
+                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, cuda_std::ptx::Ptx, &params)
+                    }
                 }
             )*
         }
     };
+
+    (@strategy persist_d) => { Strategy::PersistD };
+    (@strategy split_d) => { Strategy::SplitD };
+
+    (@plan persist_d { k_stages $k_stages:literal } $name:ident) => {
+        impl PersistD for $name {
+            const K_STAGES: usize = $k_stages;
+        }
+    };
+    (@plan split_d { key_warps $key_warps:literal step_panels $step_panels:literal slots $slots:literal } $name:ident) => {
+        impl SplitD for $name {
+            const KEY_WARPS: usize = $key_warps;
+            const STEP_PANELS: usize = $step_panels;
+            const SLOTS: usize = $slots;
+        }
+    };
+
+    (@row_bytes persist_d $name:ident) => { <$name as PersistD>::ROW };
+    (@row_bytes split_d $name:ident) => { PANEL_ROW };
+    (@shared_bytes persist_d $name:ident) => { <$name as PersistD>::END };
+    (@shared_bytes split_d $name:ident) => { <$name as SplitD>::END };
+    (@barriers persist_d $name:ident) => { <$name as PersistD>::BARRIERS };
+    (@barriers split_d $name:ident) => { <$name as SplitD>::BARRIERS };
+
     // Lengths of register arrays are const parameters of their own: stable Rust computes none from a Config.
-    (@run $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal, $warp:expr, $params:expr) => {
-        entry::forward::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
+    (@run persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
+        $warp:expr, $params:expr) => {
+        entry::persist_d::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
+    };
+    (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $name:ident, $d:literal, $rows:literal,
+        $keys:literal, $warps:literal, $warp:expr, $params:expr) => {
+        entry::split_d::<
+            _,
+            $name,
+            { $rows * $key_warps / 16 / $warps },
+            { $keys / 8 / $key_warps },
+            { $d / 8 / $key_warps },
+            { $keys / 16 },
+        >($warp, $params)
     };
 }
 
-// Tiles and stages were chosen on an H200 (bf16, N = 8192, 32 heads, non-causal / causal TFLOPS; rows x keys, warps):
+// Tiles and stages were chosen on an H200 (bf16, N = 8192, non-causal / causal TFLOPS; 32 heads, 16 above D = 256;
+// rows x keys, warps):
 //
 // | D | taken | others tried |
 // |---|---|---|
 // | 64 | 128x64, 4, 2 stages: 341 / 336 | 1 stage 325 / 323; 128x128, 4 323 / 323; 64x64, 4 286 / 287; 64x128, 4 301 / 299 |
 // | 128 | 128x64, 4, 1 stage: 377 / 370 | 2 stages 370 / 357; 128x32, 4 367 / 361; 64x128, 4 335 / 335; 128x128, 8 317 / 329 |
-// | 256 | 64x64, 4, 1 stage: 328 / 323 | 64x32, 4, 2 stages 302 / 300; 128x32, 8 287 / 287 |
+// | 192 | 64x64, 4, 3 panels a step: 330 / 321 | 128x64, 8, 3 panels 308 / 302; 64x64, 4, 1 panel 286 / 279 |
+// | 256 | 64x64, 4, 1 stage: 328 / 323 | 64x32, 4, 2 stages 302 / 300; 128x32, 8 287 / 287; split-D 64x64, 4 317 / 300 |
+// | 320 | 128x64, 8, 5 panels: 344 / 335 | 64x128, 8, 5 panels 309 / 300; 64x64, 4 262 / 259; 128x64, 8, 1 panel 268 / 268 |
+// | 512 | 64x128, 8, 4 panels: 315 / 311 | 2 panels 300 / 288; 1 panel 280 / 284; 64x64, 8, 8 panels 272 / 271 |
+// | 640 | 64x128, 8, 2 panels: 279 / 278 | 64x64, 8, 5 panels 261 / 256; 32x128, 4 263 / 260 |
+// | 768 | 64x64, 8, 6 panels: 259 / 258 | 64x128, 8, 3 panels 237 / 207; 32x128, 8, 4 panels 212 / 214 |
+// | 1024 | 32x128, 8, 4 panels: 220 / 219 | 2 panels 219 / 203; 32x64, 8, 8 panels 197 / 194 |
 //
-// 32 rows a warp beat 16 wherever the output fits the registers: each fragment of K and V read from shared memory then
-// serves two row tiles. The sm_120f rows have the same tiles and have not been run on hardware.
+// With whole rows, 32 rows a warp beat 16 wherever the output fits the registers: each fragment of K and V read from shared
+// memory then serves two row tiles. With panels, what counts is how much work lies between two barriers. Above D = 256 the
+// figures are those of the sm_90a rows, which use Hopper's 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold
+// and have not been run on such hardware (on the H200: D = 320 185, D = 512 185, D = 768 104, D = 1024 109).
 catalog! {
-    fwd_f16_sm89_persistd_64: Sm89 F16 D 64 rows 128 keys 64 warps 4 k_stages 2
-        min_blocks 2 barriers 3 spills 0;
-    fwd_f16_sm89_persistd_128: Sm89 F16 D 128 rows 128 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 0;
-    fwd_f16_sm89_persistd_256: Sm89 F16 D 256 rows 64 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 0;
-    fwd_bf16_sm89_persistd_64: Sm89 Bf16 D 64 rows 128 keys 64 warps 4 k_stages 2
-        min_blocks 2 barriers 3 spills 0;
-    fwd_bf16_sm89_persistd_128: Sm89 Bf16 D 128 rows 128 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 0;
-    fwd_bf16_sm89_persistd_256: Sm89 Bf16 D 256 rows 64 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 0;
-    fwd_f16_sm120f_persistd_64: Sm120f F16 D 64 rows 128 keys 64 warps 4 k_stages 2
-        min_blocks 2 barriers 3 spills 0;
+    fwd_f16_sm89_persistd_64 fwd_bf16_sm89_persistd_64: Sm89 D 64 rows 128 keys 64 warps 4
+        persist_d { k_stages 2 } min_blocks 2 spills 0;
+    fwd_f16_sm89_persistd_128 fwd_bf16_sm89_persistd_128: Sm89 D 128 rows 128 keys 64 warps 4
+        persist_d { k_stages 1 } min_blocks 2 spills 0;
+    fwd_f16_sm89_splitd_192 fwd_bf16_sm89_splitd_192: Sm89 D 192 rows 64 keys 64 warps 4
+        split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
+    fwd_f16_sm89_persistd_256 fwd_bf16_sm89_persistd_256: Sm89 D 256 rows 64 keys 64 warps 4
+        persist_d { k_stages 1 } min_blocks 2 spills 0;
+    fwd_f16_sm89_splitd_320 fwd_bf16_sm89_splitd_320: Sm89 D 320 rows 64 keys 64 warps 8
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_512 fwd_bf16_sm89_splitd_512: Sm89 D 512 rows 64 keys 64 warps 8
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_768 fwd_bf16_sm89_splitd_768: Sm89 D 768 rows 32 keys 64 warps 8
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_1024 fwd_bf16_sm89_splitd_1024: Sm89 D 1024 rows 32 keys 64 warps 8
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_persistd_64 fwd_bf16_sm120f_persistd_64: Sm120f D 64 rows 128 keys 64 warps 4
+        persist_d { k_stages 2 } min_blocks 2 spills 0;
     /// Spills: one pair of words per step, stored once and loaded twice in 1450 instructions.
-    fwd_f16_sm120f_persistd_128: Sm120f F16 D 128 rows 128 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 32;
-    fwd_f16_sm120f_persistd_256: Sm120f F16 D 256 rows 64 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 0;
-    fwd_bf16_sm120f_persistd_64: Sm120f Bf16 D 64 rows 128 keys 64 warps 4 k_stages 2
-        min_blocks 2 barriers 3 spills 0;
-    /// Spills: one pair of words per step, stored once and loaded twice in 1450 instructions.
-    fwd_bf16_sm120f_persistd_128: Sm120f Bf16 D 128 rows 128 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 32;
-    fwd_bf16_sm120f_persistd_256: Sm120f Bf16 D 256 rows 64 keys 64 warps 4 k_stages 1
-        min_blocks 2 barriers 3 spills 0;
+    fwd_f16_sm120f_persistd_128 fwd_bf16_sm120f_persistd_128: Sm120f D 128 rows 128 keys 64 warps 4
+        persist_d { k_stages 1 } min_blocks 2 spills 32;
+    fwd_f16_sm120f_splitd_192 fwd_bf16_sm120f_splitd_192: Sm120f D 192 rows 64 keys 64 warps 4
+        split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_persistd_256 fwd_bf16_sm120f_persistd_256: Sm120f D 256 rows 64 keys 64 warps 4
+        persist_d { k_stages 1 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_splitd_320 fwd_bf16_sm120f_splitd_320: Sm120f D 320 rows 64 keys 64 warps 8
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_512 fwd_bf16_sm120f_splitd_512: Sm120f D 512 rows 64 keys 64 warps 8
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_768 fwd_bf16_sm120f_splitd_768: Sm120f D 768 rows 32 keys 64 warps 8
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_1024 fwd_bf16_sm120f_splitd_1024: Sm120f D 1024 rows 32 keys 64 warps 8
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    /// Spills: about 35 words a step of a tile, of 1350 instructions: half the rows would spill nothing and is 10 % slower.
+    fwd_f16_sm90a_splitd_320 fwd_bf16_sm90a_splitd_320: Sm90a D 320 rows 128 keys 64 warps 8
+        split_d { key_warps 2 step_panels 5 slots 2 } min_blocks 1 spills 272;
+    /// Spills: a few words outside the products.
+    fwd_f16_sm90a_splitd_512 fwd_bf16_sm90a_splitd_512: Sm90a D 512 rows 64 keys 128 warps 8
+        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 32;
+    /// Spills: about 30 words a tile, of 2600 instructions: half the keys would spill nothing and is 7 % slower.
+    fwd_f16_sm90a_splitd_640 fwd_bf16_sm90a_splitd_640: Sm90a D 640 rows 64 keys 128 warps 8
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 236;
+    /// Spills: 192 of 255 registers are output: 47 words a tile; half the rows would spill nothing and is 18 % slower.
+    fwd_f16_sm90a_splitd_768 fwd_bf16_sm90a_splitd_768: Sm90a D 768 rows 64 keys 64 warps 8
+        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 376;
+    fwd_f16_sm90a_splitd_1024 fwd_bf16_sm90a_splitd_1024: Sm90a D 1024 rows 32 keys 128 warps 8
+        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
 }

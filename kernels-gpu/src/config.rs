@@ -59,9 +59,9 @@ impl Dtype {
     }
 }
 
-/// Compile-time choices of a persist-D forward kernel: whole rows of Q, K and V lie in shared memory.
+/// Compile-time choices that all forward kernels have.
 ///
-/// A CTA of `WARPS` warps owns `ROWS` query rows, `ROWS / WARPS` each, and walks over tiles of `KEYS` keys.
+/// A CTA of `WARPS` warps owns `ROWS` query rows and walks over tiles of `KEYS` keys.
 pub trait Config {
     /// Element format and its matrix instructions.
     type Format: Format;
@@ -71,23 +71,73 @@ pub trait Config {
     const ROWS: usize;
     /// Keys of a tile.
     const KEYS: usize;
-    /// Warps of a CTA, one below the other along the rows.
+    /// Warps of a CTA.
     const WARPS: usize;
-    /// Slots for tiles of K: see [`pipeline`](crate::pipeline).
-    const K_STAGES: usize;
+    /// Bytes of one row of a shared tile.
+    const ROW_BYTES: usize;
+    /// Dynamic shared memory of a CTA.
+    const SHARED_BYTES: usize;
 
     /// Threads of a CTA.
     const THREADS: usize = Self::WARPS * 32;
-    /// Bytes of one row of a tile.
-    const ROW_BYTES: usize = Self::D * 2;
-    /// Bytes of the Q tile, which the output tile takes over.
-    const Q_BYTES: usize = Self::ROWS * Self::ROW_BYTES;
-    /// Bytes of one K or V tile.
-    const KV_BYTES: usize = Self::KEYS * Self::ROW_BYTES;
-    /// Where K tiles begin in shared memory.
-    const K_OFFSET: usize = Self::Q_BYTES;
-    /// Where the V tile begins in shared memory.
-    const V_OFFSET: usize = Self::K_OFFSET + Self::K_STAGES * Self::KV_BYTES;
-    /// Dynamic shared memory of a CTA.
-    const SHARED_BYTES: usize = Self::V_OFFSET + Self::KV_BYTES;
 }
+
+/// Whole rows of Q, K and V lie in shared memory. Warps stand one below the other along the query rows.
+pub trait PersistD: Config {
+    /// Slots for tiles of K: see [`pipeline`](crate::pipeline).
+    const K_STAGES: usize;
+
+    /// Bytes of one row of a tile.
+    const ROW: usize = Self::D * 2;
+    /// Bytes of one K or V tile.
+    const KV_BYTES: usize = Self::KEYS * Self::ROW;
+    /// Where K tiles begin in shared memory: behind the query tile, whose place the output tile takes at the end.
+    const K_OFFSET: usize = Self::ROWS * Self::ROW;
+    /// Where the V tile begins.
+    const V_OFFSET: usize = Self::K_OFFSET + Self::K_STAGES * Self::KV_BYTES;
+    /// Where it ends.
+    const END: usize = Self::V_OFFSET + Self::KV_BYTES;
+    /// Barriers in the code: two a tile, and one at the end.
+    const BARRIERS: usize = 3;
+}
+
+/// Q lies in shared memory as panels of 64 columns; K and V stream through it panel by panel, so that shared memory for
+/// them does not grow with D.
+///
+/// Warps stand in a grid: `WARPS / KEY_WARPS` along the query rows, `KEY_WARPS` along the keys for the scores, and along
+/// each panel's columns for the output. Probabilities cross between them through shared memory.
+pub trait SplitD: Config {
+    /// Warps along the keys, and along a panel's columns.
+    const KEY_WARPS: usize;
+    /// Panels that arrive together: each barrier pays for so many.
+    const STEP_PANELS: usize;
+    /// Steps in flight or in use.
+    const SLOTS: usize;
+
+    /// Panels of a row.
+    const PANELS: usize = Self::D / PANEL;
+    /// Bytes of one panel of Q.
+    const Q_PANEL: usize = Self::ROWS * PANEL_ROW;
+    /// Bytes of one panel of K or V.
+    const KV_PANEL: usize = Self::KEYS * PANEL_ROW;
+    /// Where the probabilities begin: behind Q, as panels of 64 keys.
+    const P_OFFSET: usize = Self::PANELS * Self::Q_PANEL;
+    /// Where the warps' row statistics begin: a float for each row, by warp along the keys.
+    const STATISTICS_OFFSET: usize = Self::P_OFFSET + Self::KEYS / PANEL * Self::Q_PANEL;
+    /// Where the slots begin.
+    const SLOTS_OFFSET: usize = Self::STATISTICS_OFFSET + Self::KEY_WARPS * Self::ROWS * 4;
+    /// Bytes of a slot.
+    const SLOT: usize = Self::STEP_PANELS * Self::KV_PANEL;
+    /// Where the slots end.
+    const END: usize = Self::SLOTS_OFFSET + Self::SLOTS * Self::SLOT;
+    /// Steps of a row of panels.
+    const STEPS: usize = Self::PANELS / Self::STEP_PANELS;
+    /// Barriers in the code: one a step, one for the probabilities and one for references that move; at the end one for the
+    /// ring, one for the sums and one for the staged output.
+    const BARRIERS: usize = 2 * Self::STEPS + 5;
+}
+
+/// Columns of a panel: 128 bytes of 16-bit elements, one line of the swizzle.
+pub const PANEL: usize = 64;
+/// Bytes of a panel's row.
+pub const PANEL_ROW: usize = 2 * PANEL;

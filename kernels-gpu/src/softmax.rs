@@ -39,16 +39,25 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
         Softmax { warp, scale_log2, reference, sum, large: false }
     }
 
-    /// Turns a tile of raw scores into probabilities relative to the references. When references must move, first
-    /// brings `output` to the new ones.
+    /// Turns a tile of raw scores into probabilities relative to the references, for a warp that has its rows to itself.
+    /// When references must move, first brings `output` to the new ones.
     #[inline(always)]
     pub fn update<const N: usize, const O: usize>(
         &mut self,
         scores: &mut Accumulator<W, M, N>,
         output: &mut Accumulator<W, M, O>,
     ) {
-        let warp = self.warp;
         let maximum = self.row_maxima(scores);
+        if self.warp.vote_any(self.outgrown(&maximum)) {
+            output.scale_rows(&self.move_references(&maximum));
+        }
+        self.exponentiate(scores);
+    }
+
+    /// Whether one of this lane's rows has outgrown its reference.
+    #[inline(always)]
+    pub fn outgrown(&self, maximum: &Rows<W::F32, M>) -> W::Bool {
+        let warp = self.warp;
         let slack = warp.splat_f32(SLACK);
         let mut outgrown = warp.less_f32(slack, warp.splat_f32(0.0));
         for m in 0..M {
@@ -58,9 +67,13 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
                 outgrown = outgrown | warp.less_f32(slack, growth);
             }
         }
-        if warp.vote_any(outgrown) {
-            output.scale_rows(&self.move_references(&maximum));
-        }
+        outgrown
+    }
+
+    /// Turns raw scores into probabilities relative to the references, and adds them up.
+    #[inline(always)]
+    pub fn exponentiate<const N: usize>(&mut self, scores: &mut Accumulator<W, M, N>) {
+        let warp = self.warp;
         if self.large {
             self.subtract_references(scores);
         }
@@ -94,7 +107,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
 
     /// The largest score of each row of the tile.
     #[inline(always)]
-    fn row_maxima<const N: usize>(&self, scores: &Accumulator<W, M, N>) -> Rows<W::F32, M> {
+    pub fn row_maxima<const N: usize>(&self, scores: &Accumulator<W, M, N>) -> Rows<W::F32, M> {
         let warp = self.warp;
         let mut maximum = [[warp.splat_f32(f32::NEG_INFINITY); 2]; M];
         for m in 0..M {
@@ -111,7 +124,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
 
     /// Moves the references up to `maximum` and returns what everything relative to the old ones is multiplied with.
     #[inline(always)]
-    fn move_references(&mut self, maximum: &Rows<W::F32, M>) -> Rows<W::F32, M> {
+    pub fn move_references(&mut self, maximum: &Rows<W::F32, M>) -> Rows<W::F32, M> {
         let warp = self.warp;
         let mut factors = self.reference;
         let mut largest = warp.splat_f32(0.0);
@@ -138,15 +151,27 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
         warp.select_f32(exists, self.reference[m][half], warp.splat_f32(0.0))
     }
 
-    /// What each row of the output is multiplied with to normalise it, and each row's log-sum-exp (natural log). Rows
-    /// that saw no key give 0 and minus infinity.
+    /// Each row's sum over the keys that this warp has seen.
     #[inline(always)]
-    pub fn finish(self) -> (Rows<W::F32, M>, Rows<W::F32, M>) {
+    pub fn row_sums(&self) -> Rows<W::F32, M> {
+        let mut sums = self.sum;
+        for m in 0..M {
+            for half in 0..2 {
+                sums[m][half] = reduce_row(self.warp, self.sum[m][half], |a, b| a + b);
+            }
+        }
+        sums
+    }
+
+    /// From each row's sum over all keys: what its output is multiplied with to normalise it, and its log-sum-exp (natural
+    /// log). Rows that saw no key give 0 and minus infinity.
+    #[inline(always)]
+    pub fn finish(self, sums: &Rows<W::F32, M>) -> (Rows<W::F32, M>, Rows<W::F32, M>) {
         let warp = self.warp;
         let (zero, mut factors, mut lse) = (warp.splat_f32(0.0), self.sum, self.sum);
         for m in 0..M {
             for half in 0..2 {
-                let sum = reduce_row(warp, self.sum[m][half], |a, b| a + b);
+                let sum = sums[m][half];
                 let empty = !(warp.less_f32(sum, zero) | warp.less_f32(zero, sum)) & !self.is_nan(sum);
                 factors[m][half] = warp.select_f32(empty, zero, warp.reciprocal(sum));
                 let log2 =

@@ -3,11 +3,11 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::Config;
+use crate::config::PersistD;
 use crate::epilogue;
 use crate::mask;
 use crate::matmul;
-use crate::pipeline::Pipeline;
+use crate::pipeline::Tiles;
 use crate::schedule::Work;
 use crate::softmax::Softmax;
 use crate::tile::{Accumulator, GlobalTile, SharedTile};
@@ -18,7 +18,7 @@ use crate::tile::{Accumulator, GlobalTile, SharedTile};
 /// `params` describes live buffers.
 #[inline(always)]
 #[track_caller]
-pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, const O: usize>(
+pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, const O: usize>(
     warp: W,
     params: &Params,
     work: Work,
@@ -28,18 +28,19 @@ pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, cons
     let v = GlobalTile::new(&params.v, work.batch, work.kv_head, params.head_dim);
     let o = GlobalTile::new(&params.o, work.batch, work.head, params.head_dim).skip_rows(work.row);
     let warp_row = warp.warp_id() * 16 * M as u32;
-    let query = SharedTile::<C>::query(warp).place_a(warp, warp_row);
+    let query = SharedTile::<C>::at(warp, 0).place_a(warp, warp_row);
 
     let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
     let mut output = Accumulator::<W, M, O>::zero(warp);
     // SAFETY: the caller's.
-    let mut pipeline = unsafe { Pipeline::<W, C>::start(warp, q, k, v, work.keys) };
+    let mut tiles = unsafe { Tiles::<W, C>::start(warp, q, k, v, work.keys) };
     let mut key = 0;
     while key < work.keys {
-        let keys = pipeline.keys(key);
-        // SAFETY: the pipeline hands out tiles that have arrived.
-        let mut scores = unsafe { matmul::scores::<W, C, M, N>(warp, query, keys.place_b_by_columns(warp)) };
-        pipeline.release_keys(key);
+        let keys = tiles.keys(key);
+        let mut scores = Accumulator::<W, M, N>::zero(warp);
+        // SAFETY: the tile has arrived.
+        unsafe { matmul::add_scores(warp, &mut scores, query, keys.place_b_by_columns(warp, 0), C::D / 16) };
+        tiles.release_keys(key);
 
         if params.score_sign != 1.0 {
             scores.scale(params.score_sign);
@@ -49,30 +50,25 @@ pub unsafe fn persist_d<W: Warp, C: Config, const M: usize, const N: usize, cons
         }
         softmax.update(&mut scores, &mut output);
 
-        let values = pipeline.values();
-        // SAFETY: the pipeline hands out tiles that have arrived.
-        unsafe {
-            matmul::accumulate::<W, C, M, N, O>(warp, &scores, values.place_b_by_rows(warp), &mut output)
-        };
+        let values = tiles.values().place_b_by_rows(warp, 0);
+        for k in 0..N / 2 {
+            let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, k);
+            // SAFETY: the tile has arrived.
+            unsafe { matmul::add_values(warp, &mut output, p, values, k, 0, O) };
+        }
         key += C::KEYS as u32;
     }
-    pipeline.finish();
+    tiles.finish();
 
-    let (factors, lse) = softmax.finish();
+    let sums = softmax.row_sums();
+    let (factors, lse) = softmax.finish(&sums);
     output.scale_rows(&factors);
+    let (o, staging) = (o.skip_rows(warp_row), SharedTile::<C>::at(warp, 0));
     // SAFETY: shared memory is free, a warp's rows of the query tile are its own, and the output is the caller's.
     unsafe {
-        epilogue::store::<W, C, M, O>(
-            warp,
-            &output,
-            SharedTile::query(warp),
-            warp_row,
-            o.skip_rows(warp_row),
-        );
-        if params.lse != 0 {
-            let head = work.batch as u64 * params.q_heads as u64 + work.head as u64;
-            let first = head * params.q.rows as u64 + (work.row + warp_row) as u64;
-            epilogue::store_lse(warp, &lse, params.lse + 4 * first, o.skip_rows(warp_row).rows);
-        }
+        epilogue::stage(warp, &output, staging, warp_row, 0, 0, O);
+        warp.sync_warp();
+        epilogue::store(warp, staging, warp_row, 16 * M as u32, o);
+        epilogue::store_lse(warp, &lse, params, &work, warp_row);
     }
 }

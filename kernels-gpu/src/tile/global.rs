@@ -39,6 +39,16 @@ impl GlobalTile {
         }
     }
 
+    /// The same matrix without its first `columns` columns, a multiple of 8.
+    #[inline(always)]
+    pub fn skip_columns(self, columns: u32) -> Self {
+        GlobalTile {
+            base: self.base + 2 * columns as u64,
+            columns: self.columns.saturating_sub(columns),
+            ..self
+        }
+    }
+
     /// Address of a row's 16-byte chunk.
     #[inline(always)]
     pub fn chunk<W: Warp>(&self, warp: W, row: W::U32, chunk: W::U32) -> W::U64 {

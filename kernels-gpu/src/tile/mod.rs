@@ -3,7 +3,9 @@
 mod accumulator;
 mod global;
 mod shared;
+mod statistics;
 
 pub use accumulator::{Accumulator, Rows, reduce_row};
 pub use global::GlobalTile;
 pub use shared::{Place, SharedTile};
+pub use statistics::Statistics;

@@ -34,22 +34,17 @@ impl<W: Warp, C> Clone for Place<W, C> {
 impl<W: Warp, C> Copy for Place<W, C> {}
 
 impl<C: Config> SharedTile<C> {
-    /// The query tile. At the end the output tile takes its place.
+    /// The tile that begins `offset` bytes into the CTA's shared memory.
     #[inline(always)]
-    pub fn query<W: Warp>(warp: W) -> Self {
-        SharedTile { base: warp.shared_base(), plan: PhantomData }
+    pub fn at<W: Warp>(warp: W, offset: u32) -> Self {
+        const { assert!(C::ROW_BYTES.is_multiple_of(128)) };
+        SharedTile { base: warp.shared_base() + offset, plan: PhantomData }
     }
 
-    /// The tile of K `stage_offset` bytes into the slots for it.
+    /// The tile `bytes` further on.
     #[inline(always)]
-    pub fn keys<W: Warp>(warp: W, stage_offset: u32) -> Self {
-        SharedTile { base: warp.shared_base() + C::K_OFFSET as u32 + stage_offset, plan: PhantomData }
-    }
-
-    /// The tile of V.
-    #[inline(always)]
-    pub fn values<W: Warp>(warp: W) -> Self {
-        SharedTile { base: warp.shared_base() + C::V_OFFSET as u32, plan: PhantomData }
+    pub fn skip_bytes(self, bytes: u32) -> Self {
+        SharedTile { base: self.base + bytes, ..self }
     }
 
     /// The place of `(row, chunk)`, both lane-varying.
@@ -65,18 +60,18 @@ impl<C: Config> SharedTile<C> {
         self.place(lane_row + row, chunk)
     }
 
-    /// For [`Place::load_b`]: B operands whose columns are the tile's rows, as for Q K^T.
+    /// For [`Place::load_b`]: B operands whose columns are the tile's rows from `row` on, as for Q K^T.
     #[inline(always)]
-    pub fn place_b_by_columns<W: Warp>(&self, warp: W) -> Place<W, C> {
-        let (row, chunk) = fragment::load_matrix::b_by_columns(warp.lane_id());
-        self.place(row, chunk)
+    pub fn place_b_by_columns<W: Warp>(&self, warp: W, row: u32) -> Place<W, C> {
+        let (lane_row, chunk) = fragment::load_matrix::b_by_columns(warp.lane_id());
+        self.place(lane_row + row, chunk)
     }
 
-    /// For [`Place::load_b_transposed`]: B operands whose rows are the tile's rows, as for P V.
+    /// For [`Place::load_b_transposed`]: B operands whose rows are the tile's rows, from chunk `chunk` on, as for P V.
     #[inline(always)]
-    pub fn place_b_by_rows<W: Warp>(&self, warp: W) -> Place<W, C> {
-        let (row, chunk) = fragment::load_matrix::b_by_rows(warp.lane_id());
-        self.place(row, chunk)
+    pub fn place_b_by_rows<W: Warp>(&self, warp: W, chunk: u32) -> Place<W, C> {
+        let (row, lane_chunk) = fragment::load_matrix::b_by_rows(warp.lane_id());
+        self.place(row, lane_chunk + chunk)
     }
 }
 

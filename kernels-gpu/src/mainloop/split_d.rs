@@ -1,0 +1,131 @@
+//! Q in shared memory as panels of 64 columns, K and V streamed through it panel by panel, `mma.sync`.
+//!
+//! The output of a CTA's rows fills its registers, so warps share rows: along the keys for the scores, along the columns for
+//! the output. A warp's probabilities are every other's operand and cross through shared memory, and all warps of a row
+//! must agree on its reference. They do without asking as long as no row of the CTA has outgrown its own, which the
+//! barrier that they meet at anyway tells them.
+
+use cuda_std::Warp;
+
+use crate::abi::Params;
+use crate::config::{PANEL, SplitD};
+use crate::epilogue;
+use crate::mask;
+use crate::matmul;
+use crate::pipeline::Ring;
+use crate::schedule::Work;
+use crate::softmax::Softmax;
+use crate::tile::{Accumulator, GlobalTile, SharedTile, Statistics};
+
+/// One CTA's work: each warp has `M` tiles of 16 query rows, `N` tiles of 8 keys for the scores, `O` tiles of 8 output
+/// columns, and `K` steps of 16 along the keys for the output.
+///
+/// # Safety
+/// `params` describes live buffers.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const O: usize, const K: usize>(
+    warp: W,
+    params: &Params,
+    work: Work,
+) {
+    let q = GlobalTile::new(&params.q, work.batch, work.head, params.head_dim).skip_rows(work.row);
+    let k = GlobalTile::new(&params.k, work.batch, work.kv_head, params.head_dim);
+    let v = GlobalTile::new(&params.v, work.batch, work.kv_head, params.head_dim);
+    let o = GlobalTile::new(&params.o, work.batch, work.head, params.head_dim).skip_rows(work.row);
+    let (key_warp, row_warp) = (warp.warp_id() % C::KEY_WARPS as u32, warp.warp_id() / C::KEY_WARPS as u32);
+    let warp_row = row_warp * 16 * M as u32;
+    let warp_key = key_warp * 8 * N as u32;
+    // Column tiles, and chunks, of each panel that are this warp's.
+    let columns = PANEL / 8 / C::KEY_WARPS;
+    let warp_chunk = key_warp * columns as u32;
+    let panel = |index: usize| SharedTile::<C>::at(warp, (index * C::Q_PANEL) as u32);
+    let probabilities = |index: usize| SharedTile::<C>::at(warp, (C::P_OFFSET + index * C::Q_PANEL) as u32);
+    let statistics = Statistics::<W, C>::new(warp, warp_row, key_warp);
+
+    let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
+    let mut output = Accumulator::<W, M, O>::zero(warp);
+    // SAFETY (of this and all blocks below): shared memory is as large as the plan says, tiles that the ring hands out have
+    // arrived, and what warps exchange lies between two barriers.
+    let mut ring = unsafe { Ring::<W, C>::start(warp, q, k, v, work.keys) };
+    let mut key = 0;
+    while key < work.keys {
+        let mut scores = Accumulator::<W, M, N>::zero(warp);
+        for step in 0..C::STEPS {
+            let slot = ring.step(step);
+            for i in 0..C::STEP_PANELS {
+                let keys = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_columns(warp, warp_key);
+                let query = panel(step * C::STEP_PANELS + i).place_a(warp, warp_row);
+                // SAFETY: see above.
+                unsafe { matmul::add_scores(warp, &mut scores, query, keys, PANEL / 16) };
+            }
+        }
+
+        if params.score_sign != 1.0 {
+            scores.scale(params.score_sign);
+        }
+        if key + C::KEYS as u32 > work.common_keys {
+            mask::apply(warp, params, &mut scores, work.row + warp_row, key + warp_key);
+        }
+        let maximum = softmax.row_maxima(&scores);
+        let (mut slot, outgrown) = ring.step_or(C::STEPS, softmax.outgrown(&maximum));
+        if outgrown {
+            // SAFETY: see above.
+            let maximum = unsafe { statistics.combine(&maximum, |a, b| warp.max(a, b)) };
+            output.scale_rows(&softmax.move_references(&maximum));
+        }
+        softmax.exponentiate(&mut scores);
+        let (p_panel, p_chunk) = (warp_key / PANEL as u32, warp_key % PANEL as u32 / 8);
+        let to = probabilities(0).skip_bytes(p_panel * C::Q_PANEL as u32);
+        // SAFETY: see above.
+        unsafe { epilogue::stage(warp, &scores, to, warp_row, p_chunk, 0, N) };
+        warp.sync_threads();
+
+        for step in 0..C::STEPS {
+            if step > 0 {
+                slot = ring.step(C::STEPS + step);
+            }
+            // All probabilities of a step's panels at once would not leave the output enough registers: they are read
+            // again for each step, 16 keys at a time.
+            for k in 0..K {
+                let place = probabilities(k / (PANEL / 16)).place_a(warp, warp_row);
+                let mut p = [[warp.splat(0); 4]; M];
+                for m in 0..M {
+                    // SAFETY: see above.
+                    p[m] = unsafe { place.load_a(warp, m, k % (PANEL / 16)) };
+                }
+                for i in 0..C::STEP_PANELS {
+                    let values = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_rows(warp, warp_chunk);
+                    let first = columns * (step * C::STEP_PANELS + i);
+                    // SAFETY: see above.
+                    unsafe { matmul::add_values(warp, &mut output, p, values, k, first, columns) };
+                }
+            }
+        }
+        key += C::KEYS as u32;
+    }
+    ring.finish();
+
+    // SAFETY: see above.
+    let sums = unsafe { statistics.combine(&softmax.row_sums(), |a, b| a + b) };
+    let (factors, lse) = softmax.finish(&sums);
+    output.scale_rows(&factors);
+    for index in 0..C::PANELS {
+        // SAFETY: Q is no longer needed, and its panels are where the output is staged.
+        unsafe {
+            epilogue::stage(warp, &output, panel(index), warp_row, warp_chunk, columns * index, columns)
+        };
+    }
+    warp.sync_threads();
+    let rows = (C::ROWS / C::WARPS) as u32;
+    let first_row = warp.warp_id() * rows;
+    for index in 0..C::PANELS {
+        let o = o.skip_rows(first_row).skip_columns((index * PANEL) as u32);
+        // SAFETY: see above; the output is the caller's.
+        unsafe { epilogue::store(warp, panel(index), first_row, rows, o) };
+    }
+    if key_warp == 0 {
+        // SAFETY: the caller's.
+        unsafe { epilogue::store_lse(warp, &lse, params, &work, warp_row) };
+    }
+}

@@ -1,0 +1,122 @@
+//! Whole tiles of K and V, for persist-D.
+//!
+//! K has [`PersistD::K_STAGES`] slots, V one. A loop over key tiles takes two barriers either way:
+//!
+//! | | `keys` | `release_keys` | `values` |
+//! |---|---|---|---|
+//! | 1 slot | wait for K; start V | wait for V; start the next K | |
+//! | 2 slots | wait for K; start V, start the next K | | wait for V |
+
+use cuda_std::Warp;
+
+use super::stream::Stream;
+use crate::config::PersistD;
+use crate::tile::{GlobalTile, SharedTile};
+
+/// The tiles of K and V of one CTA's work.
+pub struct Tiles<W: Warp, C> {
+    warp: W,
+    k: Stream<W, C>,
+    v: Stream<W, C>,
+    /// Keys to visit.
+    keys: u32,
+    /// The slot of K that is being used, or is the next to be.
+    stage: u32,
+}
+
+impl<W: Warp, C: PersistD> Tiles<W, C> {
+    /// The slot of K that is being used, or is the next to be.
+    #[inline(always)]
+    fn keys_tile(&self) -> SharedTile<C> {
+        SharedTile::at(self.warp, C::K_OFFSET as u32 + self.stage * C::KV_BYTES as u32)
+    }
+
+    /// The slot of V.
+    #[inline(always)]
+    fn values_tile(&self) -> SharedTile<C> {
+        SharedTile::at(self.warp, C::V_OFFSET as u32)
+    }
+
+    /// Starts the copies of the query tile and of the first tile of K. The first `keys` rows of `k` and `v` will be
+    /// visited.
+    ///
+    /// # Safety
+    /// The global tiles are live as long as the pipeline is, and shared memory is as large as the plan of `C` says.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
+        const { assert!(C::K_STAGES == 1 || C::K_STAGES == 2) };
+        let mut tiles = Tiles { warp, k: Stream::new(warp, k), v: Stream::new(warp, v), keys, stage: 0 };
+        // SAFETY: the caller's.
+        unsafe {
+            Stream::<W, C>::new(warp, q).copy(C::ROWS, 0, SharedTile::at(warp, 0));
+            tiles.k.copy(C::KEYS, 0, SharedTile::at(warp, C::K_OFFSET as u32));
+        }
+        tiles.k.advance(C::KEYS);
+        warp.cp_async_commit_group();
+        tiles
+    }
+
+    /// The tile of K that begins at key `key`, arrived. Call once per tile, in order.
+    #[inline(always)]
+    #[track_caller]
+    pub fn keys(&mut self, key: u32) -> SharedTile<C> {
+        self.warp.cp_async_wait_group::<0>();
+        self.warp.sync_threads();
+        let tile = self.keys_tile();
+        // SAFETY: start's; no warp reads the last tile of V any more, nor the last but one of K.
+        unsafe { self.v.copy(C::KEYS, 0, self.values_tile()) };
+        self.v.advance(C::KEYS);
+        self.warp.cp_async_commit_group();
+        if C::K_STAGES == 2 {
+            self.stage = 1 - self.stage;
+            self.start_keys(key + C::KEYS as u32);
+        }
+        tile
+    }
+
+    /// This warp has read the tile of K that begins at key `key`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn release_keys(&mut self, key: u32) {
+        if C::K_STAGES == 1 {
+            self.warp.cp_async_wait_group::<0>();
+            self.warp.sync_threads();
+            self.start_keys(key + C::KEYS as u32);
+        }
+    }
+
+    /// The tile of V beside the last tile of K, arrived.
+    #[inline(always)]
+    #[track_caller]
+    pub fn values(&mut self) -> SharedTile<C> {
+        if C::K_STAGES == 2 {
+            // The next tile of K may stay in flight.
+            self.warp.cp_async_wait_group::<1>();
+            self.warp.sync_threads();
+        }
+        self.values_tile()
+    }
+
+    /// Starts the copy of the tile of K that begins at key `key` to a slot that is free, if the tile is to be visited; the
+    /// group may be empty.
+    #[inline(always)]
+    #[track_caller]
+    fn start_keys(&mut self, key: u32) {
+        if key < self.keys {
+            let tile = self.keys_tile();
+            // SAFETY: start's; the slot is free.
+            unsafe { self.k.copy(C::KEYS, 0, tile) };
+            self.k.advance(C::KEYS);
+        }
+        self.warp.cp_async_commit_group();
+    }
+
+    /// Waits for the copies that nobody waited for, those of a CTA without keys. Now all of shared memory is free.
+    #[inline(always)]
+    #[track_caller]
+    pub fn finish(self) {
+        self.warp.cp_async_wait_group::<0>();
+        self.warp.sync_threads();
+    }
+}
