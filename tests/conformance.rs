@@ -50,13 +50,18 @@ suite! {
     lse_against_f64,
     bit_equal_repeats,
     many_heads,
+    large_head_dims,
 }
 
 fn backends() -> Vec<Engine> {
     let names = std::env::var("FFPA_TEST_BACKENDS").unwrap_or_else(|_| "cpu,emulator".into());
     let engines = |name| match name {
         "cpu" => vec![Engine::cpu()],
-        "emulator" => vec![Engine::emulator(Arch::Sm89), Engine::emulator_with_seed(Arch::Sm120f, 7)],
+        "emulator" => vec![
+            Engine::emulator(Arch::Sm89),
+            Engine::emulator_with_seed(Arch::Sm90a, 3),
+            Engine::emulator_with_seed(Arch::Sm120f, 7),
+        ],
         "cuda" => vec![Engine::cuda(0).unwrap_or_else(|error| panic!("{error}"))],
         _ => panic!("FFPA_TEST_BACKENDS names {name:?}: cpu, emulator and cuda are known"),
     };

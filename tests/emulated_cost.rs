@@ -28,8 +28,8 @@ fn tile(arch: Arch, d: usize) -> (usize, usize, usize) {
 
 #[rstest]
 fn shared_memory_never_conflicts(
-    #[values(Arch::Sm89, Arch::Sm120f)] arch: Arch,
-    #[values(8, 64, 72, 128, 200, 256)] d: usize,
+    #[values(Arch::Sm89, Arch::Sm90a, Arch::Sm120f)] arch: Arch,
+    #[values(8, 64, 72, 128, 160, 200, 256, 320, 512, 640, 1024)] d: usize,
     #[values(false, true)] causal: bool,
 ) {
     let counters = run(arch, d, causal);
@@ -39,7 +39,7 @@ fn shared_memory_never_conflicts(
 
 #[test]
 fn matrix_instructions_are_those_of_two_products() {
-    for d in [64, 128, 256] {
+    for d in [64, 128, 192, 256, 320, 512, 768, 1024] {
         // Each m16n8k16 does 16 * 8 * 16 multiply-adds, and there are two products of N * N * d.
         let want = 2 * N * N * d / (16 * 8 * 16);
         let counters = run(Arch::Sm89, d, false);

@@ -84,12 +84,21 @@ fn head_dims() {
     let said = "head dim 60 is not a multiple of 8; pad the last dimension with zeros and keep the scale";
     assert_eq!(with(60), said);
     assert_eq!(with(1032), "head dim 1032 is beyond 1024, the largest that any build supports");
-    assert_eq!(
-        with(264),
-        "head dim 264 is above the compiled [64, 128, 256] for f16 on sm_89; rebuild with FFPA_BUILD_HEADDIM including \
-         264 or a larger one"
-    );
     assert!(with(0).starts_with("head dim 0 is not a multiple of 8"));
+}
+
+#[test]
+fn head_dims_that_were_not_compiled() {
+    let mut build = BuildInfo::current();
+    build.kernels.retain(|kernel| kernel.head_dim <= 256);
+    let mut problem = problem();
+    problem.head_dim = 264;
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &build).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "head dim 264 is above the compiled [64, 128, 192, 256] for f16 on emulated sm_89; rebuild with \
+         FFPA_BUILD_HEADDIM including 264 or a larger one"
+    );
 }
 
 #[test]
@@ -104,7 +113,7 @@ fn families_that_are_not_there() {
     for family in [Family::Fp8, Family::NvFp4] {
         let said = sentence(FINE, FINE, FINE, &none().with_family(family));
         let want = format!(
-            "the {family} family is not available: this build has native kernels for sm_89, sm_120f only"
+            "the {family} family is not available: this build has native kernels for sm_89, sm_90a, sm_120f only"
         );
         assert_eq!(said, want);
     }
@@ -119,7 +128,7 @@ fn devices_that_are_too_old() {
     let error = ffpa::plan(&problem, &device, &BuildInfo::current()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "an A10 has compute capability 8.6; the kernels need 8.9 or newer (compiled: sm_89, sm_120f)"
+        "an A10 has compute capability 8.6; the kernels need 8.9 or newer (compiled: sm_89, sm_90a, sm_120f)"
     );
 }
 

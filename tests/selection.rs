@@ -10,7 +10,7 @@ fn the_table_is_the_stored_one() {
     let mut table = String::new();
     for arch in Arch::ALL {
         for dtype in [Dtype::F16, Dtype::Bf16] {
-            for d in [8, 64, 72, 128, 136, 256, 264, 1024] {
+            for d in [8, 64, 72, 128, 136, 256, 264, 320, 512, 520, 640, 768, 1024] {
                 let problem = Problem::contiguous(dtype, [2, 8, 2, 1000, 3000, d]);
                 let device = DeviceInfo::of_arch(arch);
                 let line = match plan(&problem, &device, &BuildInfo::current()) {

@@ -20,19 +20,19 @@ pub mod m16n8k16 {
     pub const K: usize = 16;
 
     /// `(row, k)` of half `half` of A's register `register` (0 to 3).
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn a<I: LaneU32>(lane: I, register: u32, half: u32) -> (I, I) {
         ((lane >> 2) + 8 * (register & 1), ((lane & 3) << 1) + (8 * (register >> 1) + half))
     }
 
     /// `(k, column)` of half `half` of B's register `register` (0 or 1).
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn b<I: LaneU32>(lane: I, register: u32, half: u32) -> (I, I) {
         (((lane & 3) << 1) + (8 * register + half), lane >> 2)
     }
 
     /// `(row, column)` of accumulator `register` (0 to 3).
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn accumulator<I: LaneU32>(lane: I, register: u32) -> (I, I) {
         ((lane >> 2) + 8 * (register >> 1), ((lane & 3) << 1) + (register & 1))
     }
@@ -47,21 +47,21 @@ pub mod load_matrix {
     use super::LaneU32;
 
     /// A 16x16 A operand that lies in memory row by row: words 0 to 3 are A's registers.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn a<I: LaneU32>(lane: I) -> (I, I) {
         (lane & 15, lane >> 4)
     }
 
     /// Two B operands (16 columns of B, all of k) that lie in memory column by column, as K does for Q K^T: row
     /// `n` of memory is column `n` of B. Words 0, 1 are the first operand's registers, 2, 3 the second's.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn b_by_columns<I: LaneU32>(lane: I) -> (I, I) {
         ((lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1)
     }
 
     /// Two B operands that lie in memory row by row, as V does for P V, for the transposed load: row `k` of memory
     /// is row `k` of B. Words 0, 1 are the first operand's registers, 2, 3 the second's.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn b_by_rows<I: LaneU32>(lane: I) -> (I, I) {
         (lane & 15, lane >> 4)
     }

@@ -25,7 +25,7 @@ pub struct Cursor<I> {
 
 impl<I: LaneU32> Cursor<I> {
     /// The place of chunk `chunk` of row `row`, in a tile at `base` whose rows have `row_bytes` bytes.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(base: u32, row_bytes: u32, row: I, chunk: I) -> Self {
         let line = chunk >> 3;
         Cursor { row: row * row_bytes + line * LINE + base, chunk: ((chunk & 7) ^ (row & 7)) << 4 }
@@ -35,7 +35,7 @@ impl<I: LaneU32> Cursor<I> {
     ///
     /// `rows` must be a multiple of 4. The chunk steps must not carry out of a 128-byte line together with the place
     /// itself: a place at chunk 0 or 1 may step by even amounts, a place at any chunk by multiples of 8.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn at(self, row_bytes: u32, rows: u32, chunks: u32) -> I {
         let permuted = ((chunks & 7) ^ (rows & 7)) * CHUNK;
         self.row + (rows * row_bytes + (chunks / 8) * LINE) + (self.chunk ^ permuted)

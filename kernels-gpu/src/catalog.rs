@@ -248,7 +248,7 @@ catalog! {
     /// Spills: a few words outside the products.
     fwd_f16_sm90a_splitd_512 fwd_bf16_sm90a_splitd_512: Sm90a D 512 rows 64 keys 128 warps 8
         split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 32;
-    /// Spills: about 30 words a tile, of 2600 instructions: half the keys would spill nothing and is 7 % slower.
+    /// Spills: about 30 words a tile, of 2600 instructions: half the keys would hardly spill and is 7 % slower.
     fwd_f16_sm90a_splitd_640 fwd_bf16_sm90a_splitd_640: Sm90a D 640 rows 64 keys 128 warps 8
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 236;
     /// Spills: 192 of 255 registers are output: 47 words a tile; half the rows would spill nothing and is 18 % slower.

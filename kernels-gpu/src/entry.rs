@@ -11,7 +11,7 @@ use crate::schedule::Work;
 ///
 /// # Safety
 /// `params` describes live buffers, as [`Params`] documents, and the grid has one CTA per query tile.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, const O: usize>(
     warp: W,
     params: &Params,
@@ -26,7 +26,7 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
 ///
 /// # Safety
 /// As [`persist_d`].
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const O: usize, const K: usize>(
     warp: W,
     params: &Params,

@@ -13,7 +13,7 @@ use crate::tile::{Accumulator, GlobalTile, Rows, SharedTile};
 ///
 /// # Safety
 /// The shared tile holds them, and no other warp accesses their place.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn stage<W: Warp, C: Config, const M: usize, const O: usize>(
     warp: W,
@@ -42,7 +42,7 @@ pub unsafe fn stage<W: Warp, C: Config, const M: usize, const O: usize>(
 ///
 /// # Safety
 /// The rows were staged, and the matrix is live and nobody else's.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn store<W: Warp, C: Config>(
     warp: W,
@@ -74,7 +74,7 @@ pub unsafe fn store<W: Warp, C: Config>(
 ///
 /// # Safety
 /// `params` describes live buffers.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn store_lse<W: Warp, const M: usize>(
     warp: W,

@@ -13,6 +13,9 @@
 //! * [`matmul`], [`mask`], [`softmax`], [`epilogue`]: its steps.
 //! * [`format`]: element types, their matrix instructions and roundings.
 //! * [`tile`]: global, shared and register tiles.
+//!
+//! On the device everything must be inlined into the entry, since register arrays cannot cross a call. Elsewhere it must
+//! not: the emulator's lanes are arrays, and dozens of kernels inlined whole take minutes to compile.
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch))]
 // Loops over tiles count row and column tiles, as the formulas do.

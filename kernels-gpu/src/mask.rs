@@ -9,7 +9,7 @@ use crate::tile::Accumulator;
 ///
 /// What a row sees is worked out anew for each tile: only tiles on an edge come here, and the registers are needed
 /// elsewhere.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn apply<W: Warp, const M: usize, const N: usize>(
     warp: W,
     params: &Params,
@@ -37,7 +37,7 @@ pub fn apply<W: Warp, const M: usize, const N: usize>(
 ///
 /// Under a causal mask that is `row + 1 + kv_len - q_len`, clamped to 0 and `kv_len`. In unsigned arithmetic: `hidden`
 /// rows at the top see nothing, and `shift` keys are seen by all rows; one of the two is 0.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 fn visible_keys<W: Warp>(warp: W, params: &Params, row: W::U32) -> W::U32 {
     let (q_len, kv_len) = (params.q.rows, params.k.rows);
     let all = warp.splat(kv_len);

@@ -10,7 +10,7 @@ use crate::tile::{Accumulator, Place};
 ///
 /// # Safety
 /// Both tiles lie in shared memory and have arrived.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn add_scores<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
@@ -42,7 +42,7 @@ pub unsafe fn add_scores<W: Warp, C: Config, const M: usize, const N: usize>(
 ///
 /// They never leave the registers: the accumulators of two neighbouring 16x8 tiles are, pair by pair, the A operand of the
 /// next product (FlashAttention-2, section 3).
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
     probabilities: &Accumulator<W, M, N>,
@@ -66,7 +66,7 @@ pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
 ///
 /// # Safety
 /// The tile of V lies in shared memory and has arrived.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     warp: W,

@@ -22,7 +22,7 @@ pub struct Work {
 }
 
 /// `a / b` and `a % b` of uniform values.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 fn divide(a: u32, b: u32) -> (u32, u32) {
     // SAFETY: every divisor below is a count that the host keeps at 1 or more (abi::Params).
     unsafe { core::hint::assert_unchecked(b != 0) };
@@ -30,7 +30,7 @@ fn divide(a: u32, b: u32) -> (u32, u32) {
 }
 
 /// Keys that row `row` sees, out of `kv_len`.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn visible_keys(params: &Params, row: u32) -> u32 {
     let kv_len = params.k.rows;
     if params.causal == 0 {
@@ -46,7 +46,7 @@ impl Work {
     /// The grid runs over groups of `head_interleave` heads; within a group over row tiles, the last ones first,
     /// since under a causal mask these are the longest; within a row tile over the group's heads. Neighbouring CTAs
     /// thus share keys in the L2 cache, and no long tile starts last.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(params: &Params, block: u32, rows: u32) -> Self {
         let (group, in_group) = divide(block, params.row_blocks * params.head_interleave);
         let (row_block, in_row) = divide(in_group, params.head_interleave);

@@ -33,7 +33,7 @@ pub struct Softmax<W: Warp, const M: usize> {
 
 impl<W: Warp, const M: usize> Softmax<W, M> {
     /// No keys yet. `scale_log2` is the softmax scale times log2(e), positive.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(warp: W, scale_log2: f32) -> Self {
         let [reference, sum] = [f32::NEG_INFINITY, 0.0].map(|x| [[warp.splat_f32(x); 2]; M]);
         Softmax { warp, scale_log2, reference, sum, large: false }
@@ -41,7 +41,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
 
     /// Turns a tile of raw scores into probabilities relative to the references, for a warp that has its rows to itself.
     /// When references must move, first brings `output` to the new ones.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn update<const N: usize, const O: usize>(
         &mut self,
         scores: &mut Accumulator<W, M, N>,
@@ -55,7 +55,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// Whether one of this lane's rows has outgrown its reference.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn outgrown(&self, maximum: &Rows<W::F32, M>) -> W::Bool {
         let warp = self.warp;
         let slack = warp.splat_f32(SLACK);
@@ -71,7 +71,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// Turns raw scores into probabilities relative to the references, and adds them up.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn exponentiate<const N: usize>(&mut self, scores: &mut Accumulator<W, M, N>) {
         let warp = self.warp;
         if self.large {
@@ -94,7 +94,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// Makes scores relative to the references, exactly.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn subtract_references<const N: usize>(&self, scores: &mut Accumulator<W, M, N>) {
         for m in 0..M {
             for n in 0..N {
@@ -106,7 +106,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// The largest score of each row of the tile.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn row_maxima<const N: usize>(&self, scores: &Accumulator<W, M, N>) -> Rows<W::F32, M> {
         let warp = self.warp;
         let mut maximum = [[warp.splat_f32(f32::NEG_INFINITY); 2]; M];
@@ -123,7 +123,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// Moves the references up to `maximum` and returns what everything relative to the old ones is multiplied with.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn move_references(&mut self, maximum: &Rows<W::F32, M>) -> Rows<W::F32, M> {
         let warp = self.warp;
         let mut factors = self.reference;
@@ -144,7 +144,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// The reference, or 0 where there is none, so that no difference of infinities arises.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn finite_reference(&self, m: usize, half: usize) -> W::F32 {
         let warp = self.warp;
         let exists = warp.less_f32(warp.splat_f32(f32::NEG_INFINITY), self.reference[m][half]);
@@ -152,7 +152,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// Each row's sum over the keys that this warp has seen.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn row_sums(&self) -> Rows<W::F32, M> {
         let mut sums = self.sum;
         for m in 0..M {
@@ -165,7 +165,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
 
     /// From each row's sum over all keys: what its output is multiplied with to normalise it, and its log-sum-exp (natural
     /// log). Rows that saw no key give 0 and minus infinity.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn finish(self, sums: &Rows<W::F32, M>) -> (Rows<W::F32, M>, Rows<W::F32, M>) {
         let warp = self.warp;
         let (zero, mut factors, mut lse) = (warp.splat_f32(0.0), self.sum, self.sum);
@@ -183,7 +183,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     }
 
     /// A NaN compares with nothing.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn is_nan(&self, x: W::F32) -> W::Bool {
         let infinity = self.warp.splat_f32(f32::INFINITY);
         !(self.warp.less_f32(x, infinity) | self.warp.less_f32(-infinity, x))

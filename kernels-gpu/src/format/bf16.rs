@@ -8,12 +8,12 @@ use super::Format;
 pub enum Bf16 {}
 
 impl Format for Bf16 {
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
         warp.mma_m16n8k16_bf16(d, a, b);
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn pack<W: Warp>(warp: W, low: W::F32, high: W::F32) -> W::U32 {
         warp.pack_bf16(low, high)
     }

@@ -16,7 +16,7 @@ use crate::tile::{Accumulator, GlobalTile, SharedTile};
 ///
 /// # Safety
 /// `params` describes live buffers.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, const O: usize>(
     warp: W,

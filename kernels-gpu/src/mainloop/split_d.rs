@@ -22,7 +22,7 @@ use crate::tile::{Accumulator, GlobalTile, SharedTile, Statistics};
 ///
 /// # Safety
 /// `params` describes live buffers.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const O: usize, const K: usize>(
     warp: W,

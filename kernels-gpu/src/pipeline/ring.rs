@@ -28,7 +28,7 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     ///
     /// # Safety
     /// The global tiles are live as long as the ring is, and shared memory is as large as the plan of `C` says.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
         const { assert!(C::SLOTS >= 2 && C::SLOTS <= 5 && C::SLOTS <= 2 * C::STEPS) };
@@ -46,7 +46,7 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     }
 
     /// The panels of step `step`, arrived, one behind the other: of K below `STEPS`, of V from there on.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn step(&mut self, step: usize) -> SharedTile<C> {
         self.wait();
@@ -55,7 +55,7 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     }
 
     /// As [`Ring::step`]; says whether `predicate` holds in any thread of the CTA.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn step_or(&mut self, step: usize, predicate: W::Bool) -> (SharedTile<C>, bool) {
         self.wait();
@@ -64,7 +64,7 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     }
 
     /// Waits for the oldest step in flight: all groups but the latest `SLOTS - 2`.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn wait(&self) {
         match C::SLOTS {
             2 => self.warp.cp_async_wait_group::<0>(),
@@ -75,7 +75,7 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     }
 
     /// Fills the slot that the step before has freed, and hands out this step's.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn turn(&mut self, step: usize) -> SharedTile<C> {
         self.fill((step + C::SLOTS - 1) % (2 * C::STEPS));
@@ -85,7 +85,7 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     }
 
     /// Starts the copies for the next step, number `step` of its tile; the group is empty beyond the last tile.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn fill(&mut self, step: usize) {
         let (which, step) = (step / C::STEPS, step % C::STEPS);
@@ -106,14 +106,14 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
         self.filling = Self::next_slot(self.filling);
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn next_slot(offset: u32) -> u32 {
         let next = offset + C::SLOT as u32;
         if next == (C::SLOTS * C::SLOT) as u32 { 0 } else { next }
     }
 
     /// Waits for the copies that nobody waited for, those of a CTA without keys. Now all of shared memory is free.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn finish(self) {
         self.warp.cp_async_wait_group::<0>();

@@ -31,14 +31,14 @@ impl<W: Warp, C: Config> Stream<W, C> {
     const PASS: usize = C::THREADS / Self::CHUNKS;
 
     /// This thread's row in the first pass, and its chunk.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn place(warp: W) -> (W::U32, W::U32) {
         let thread = warp.lane_id() + warp.splat(warp.warp_id() * 32);
         (thread / Self::CHUNKS as u32, thread % Self::CHUNKS as u32)
     }
 
     /// From the first row of `matrix` on. Columns beyond the valid ones are zero-filled.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(warp: W, matrix: GlobalTile) -> Self {
         const { assert!(C::THREADS.is_multiple_of(Self::CHUNKS) && Self::PASS.is_multiple_of(4)) };
         const { assert!(C::ROWS.is_multiple_of(Self::PASS) && C::KEYS.is_multiple_of(Self::PASS)) };
@@ -58,7 +58,7 @@ impl<W: Warp, C: Config> Stream<W, C> {
     ///
     /// # Safety
     /// The tile has `rows` rows, and the matrix is live.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn copy(&self, rows: usize, panel: usize, to: SharedTile<C>) {
         let (warp, (row, chunk)) = (self.warp, Self::place(self.warp));
@@ -79,14 +79,14 @@ impl<W: Warp, C: Config> Stream<W, C> {
     }
 
     /// Goes on to what lies `rows` rows further down.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn advance(&mut self, rows: usize) {
         self.source = self.source + self.row_bytes(rows);
         self.rows = self.rows.saturating_sub(rows as u32);
     }
 
     /// Starts the copies of a tile; `bytes` says how many bytes of this thread's chunk, given the pass's first row.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn copy_rows(&self, rows: usize, panel: usize, to: SharedTile<C>, bytes: impl Fn(u32) -> W::U32) {
         let (row, chunk) = Self::place(self.warp);
@@ -100,7 +100,7 @@ impl<W: Warp, C: Config> Stream<W, C> {
     }
 
     /// Bytes from a row to the one `rows` further down.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn row_bytes(&self, rows: usize) -> u64 {
         rows as u64 * self.row_stride as u64
     }

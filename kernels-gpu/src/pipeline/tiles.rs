@@ -26,13 +26,13 @@ pub struct Tiles<W: Warp, C> {
 
 impl<W: Warp, C: PersistD> Tiles<W, C> {
     /// The slot of K that is being used, or is the next to be.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn keys_tile(&self) -> SharedTile<C> {
         SharedTile::at(self.warp, C::K_OFFSET as u32 + self.stage * C::KV_BYTES as u32)
     }
 
     /// The slot of V.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn values_tile(&self) -> SharedTile<C> {
         SharedTile::at(self.warp, C::V_OFFSET as u32)
     }
@@ -42,7 +42,7 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
     ///
     /// # Safety
     /// The global tiles are live as long as the pipeline is, and shared memory is as large as the plan of `C` says.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
         const { assert!(C::K_STAGES == 1 || C::K_STAGES == 2) };
@@ -58,7 +58,7 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
     }
 
     /// The tile of K that begins at key `key`, arrived. Call once per tile, in order.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn keys(&mut self, key: u32) -> SharedTile<C> {
         self.warp.cp_async_wait_group::<0>();
@@ -76,7 +76,7 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
     }
 
     /// This warp has read the tile of K that begins at key `key`.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn release_keys(&mut self, key: u32) {
         if C::K_STAGES == 1 {
@@ -87,7 +87,7 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
     }
 
     /// The tile of V beside the last tile of K, arrived.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn values(&mut self) -> SharedTile<C> {
         if C::K_STAGES == 2 {
@@ -100,7 +100,7 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
 
     /// Starts the copy of the tile of K that begins at key `key` to a slot that is free, if the tile is to be visited; the
     /// group may be empty.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn start_keys(&mut self, key: u32) {
         if key < self.keys {
@@ -113,7 +113,7 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
     }
 
     /// Waits for the copies that nobody waited for, those of a CTA without keys. Now all of shared memory is free.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub fn finish(self) {
         self.warp.cp_async_wait_group::<0>();

@@ -15,13 +15,13 @@ pub type Rows<T, const M: usize> = [[T; 2]; M];
 
 impl<W: Warp, const M: usize, const N: usize> Accumulator<W, M, N> {
     /// All zeros.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn zero(warp: W) -> Self {
         Accumulator { tiles: [[[warp.splat_f32(0.0); 4]; N]; M] }
     }
 
     /// Multiplies every element with one uniform factor.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn scale(&mut self, factor: f32) {
         for element in self.tiles.as_flattened_mut().as_flattened_mut() {
             *element = *element * factor;
@@ -29,7 +29,7 @@ impl<W: Warp, const M: usize, const N: usize> Accumulator<W, M, N> {
     }
 
     /// Multiplies each row with its factor.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn scale_rows(&mut self, factors: &Rows<W::F32, M>) {
         for m in 0..M {
             for n in 0..N {
@@ -41,20 +41,20 @@ impl<W: Warp, const M: usize, const N: usize> Accumulator<W, M, N> {
     }
 
     /// The row, within the warp's rows, of the elements in `[m][half]` of a [`Rows`].
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn row(warp: W, m: usize, half: usize) -> W::U32 {
         m16n8k16::accumulator(warp.lane_id(), 2 * half as u32).0 + (m * m16n8k16::M) as u32
     }
 
     /// The column of the elements in register `r` of column tile `n`.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn column(warp: W, n: usize, r: usize) -> W::U32 {
         m16n8k16::accumulator(warp.lane_id(), r as u32).1 + (n * m16n8k16::N) as u32
     }
 }
 
 /// Combines a per-lane value over the four lanes that share a row.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn reduce_row<W: Warp>(warp: W, value: W::F32, combine: impl Fn(W::F32, W::F32) -> W::F32) -> W::F32 {
     let half = combine(value, warp.shuffle_xor(value, ROW_BUTTERFLY[0]));
     combine(half, warp.shuffle_xor(half, ROW_BUTTERFLY[1]))

@@ -18,7 +18,7 @@ pub struct GlobalTile {
 
 impl GlobalTile {
     /// The matrix of one batch entry and head.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(matrices: &Matrices, batch: u32, head: u32, columns: u32) -> Self {
         let offset = batch as u64 * matrices.batch_stride + head as u64 * matrices.head_stride;
         GlobalTile {
@@ -30,7 +30,7 @@ impl GlobalTile {
     }
 
     /// The same matrix without its first `rows` rows.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn skip_rows(self, rows: u32) -> Self {
         GlobalTile {
             base: self.base + rows as u64 * self.row_stride as u64,
@@ -40,7 +40,7 @@ impl GlobalTile {
     }
 
     /// The same matrix without its first `columns` columns, a multiple of 8.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn skip_columns(self, columns: u32) -> Self {
         GlobalTile {
             base: self.base + 2 * columns as u64,
@@ -50,7 +50,7 @@ impl GlobalTile {
     }
 
     /// Address of a row's 16-byte chunk.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn chunk<W: Warp>(&self, warp: W, row: W::U32, chunk: W::U32) -> W::U64 {
         warp.mul_wide(row, self.row_stride) + warp.mul_wide(chunk, 16) + self.base
     }

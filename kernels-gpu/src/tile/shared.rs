@@ -35,40 +35,40 @@ impl<W: Warp, C> Copy for Place<W, C> {}
 
 impl<C: Config> SharedTile<C> {
     /// The tile that begins `offset` bytes into the CTA's shared memory.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn at<W: Warp>(warp: W, offset: u32) -> Self {
         const { assert!(C::ROW_BYTES.is_multiple_of(128)) };
         SharedTile { base: warp.shared_base() + offset, plan: PhantomData }
     }
 
     /// The tile `bytes` further on.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn skip_bytes(self, bytes: u32) -> Self {
         SharedTile { base: self.base + bytes, ..self }
     }
 
     /// The place of `(row, chunk)`, both lane-varying.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn place<W: Warp>(&self, row: W::U32, chunk: W::U32) -> Place<W, C> {
         Place { cursor: Cursor::new(self.base, C::ROW_BYTES as u32, row, chunk), plan: PhantomData }
     }
 
     /// For [`Place::load_a`]: the warp's A operand that begins at `row`.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn place_a<W: Warp>(&self, warp: W, row: u32) -> Place<W, C> {
         let (lane_row, chunk) = fragment::load_matrix::a(warp.lane_id());
         self.place(lane_row + row, chunk)
     }
 
     /// For [`Place::load_b`]: B operands whose columns are the tile's rows from `row` on, as for Q K^T.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn place_b_by_columns<W: Warp>(&self, warp: W, row: u32) -> Place<W, C> {
         let (lane_row, chunk) = fragment::load_matrix::b_by_columns(warp.lane_id());
         self.place(lane_row + row, chunk)
     }
 
     /// For [`Place::load_b_transposed`]: B operands whose rows are the tile's rows, from chunk `chunk` on, as for P V.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn place_b_by_rows<W: Warp>(&self, warp: W, chunk: u32) -> Place<W, C> {
         let (row, lane_chunk) = fragment::load_matrix::b_by_rows(warp.lane_id());
         self.place(row, lane_chunk + chunk)
@@ -77,7 +77,7 @@ impl<C: Config> SharedTile<C> {
 
 impl<W: Warp, C: Config> Place<W, C> {
     /// The address `rows` and `chunks` further on.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn at(&self, rows: usize, chunks: usize) -> W::U32 {
         self.cursor.at(C::ROW_BYTES as u32, rows as u32, chunks as u32)
     }
@@ -86,7 +86,7 @@ impl<W: Warp, C: Config> Place<W, C> {
     ///
     /// # Safety
     /// The operand lies in the tile's shared memory.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn load_a(&self, warp: W, m: usize, k: usize) -> [W::U32; 4] {
         // SAFETY: the caller's.
@@ -97,7 +97,7 @@ impl<W: Warp, C: Config> Place<W, C> {
     ///
     /// # Safety
     /// The operands lie in the tile's shared memory.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn load_b(&self, warp: W, n: usize, k: usize) -> [[W::U32; 2]; 2] {
         // SAFETY: the caller's.
@@ -109,7 +109,7 @@ impl<W: Warp, C: Config> Place<W, C> {
     ///
     /// # Safety
     /// The operands lie in the tile's shared memory.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn load_b_transposed(&self, warp: W, k: usize, n: usize) -> [[W::U32; 2]; 2] {
         // SAFETY: the caller's.

@@ -19,7 +19,7 @@ pub struct Statistics<W, C> {
 
 impl<W: Warp, C: SplitD> Statistics<W, C> {
     /// For the warp whose rows begin at `row` and which stands at `key_warp` along the keys.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(warp: W, row: u32, key_warp: u32) -> Self {
         Statistics { warp, row, key_warp, plan: PhantomData }
     }
@@ -29,7 +29,7 @@ impl<W: Warp, C: SplitD> Statistics<W, C> {
     ///
     /// # Safety
     /// Shared memory is as large as the plan of `C` says.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn combine<const M: usize>(
         &self,
@@ -61,7 +61,7 @@ impl<W: Warp, C: SplitD> Statistics<W, C> {
         all
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn address(&self, m: usize, half: usize, key_warp: u32) -> W::U32 {
         let row = Accumulator::<W, 1, 1>::row(self.warp, m, half) + (self.row + key_warp * C::ROWS as u32);
         row * 4 + (self.warp.shared_base() + C::STATISTICS_OFFSET as u32)
