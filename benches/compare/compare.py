@@ -1,6 +1,6 @@
 """Times ffpa beside PyTorch's attention on one GPU, in one process, and writes a JSON file of the results.
 
-usage: compare.py LIBRARY OUT.json [--dims 64,128,256] [--rounds 10]
+usage: compare.py LIBRARY OUT.json [--dims 64,128,...] [--rounds 10]
 
 Competitors take turns, in alternating order, so that heat and clocks meet all of them alike; the result is the median of
 the per-round ratios. "sustained" is some launches back to back, "burst" one launch after a pause. Inputs are random, and
@@ -89,11 +89,12 @@ def milliseconds(run, causal, launches):
 def measure(ffpa, d, causal, n, heads, rounds):
     q, k, v = (torch.randn(1, heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty(1, heads, n, device="cuda")
-    competitors = {
-        "ffpa": ffpa.bind(q, k, v, out, lse),
-        "sdpa_flash": sdpa(SDPBackend.FLASH_ATTENTION, q, k, v),
-        "sdpa_cudnn": sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v),
-    }
+    competitors = {"ffpa": ffpa.bind(q, k, v, out, lse)}
+    if d <= 256:
+        competitors["sdpa_flash"] = sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)
+        competitors["sdpa_cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)
+    else:
+        competitors["sdpa_efficient"] = sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)
     flops = 4 * heads * n * n * d * (0.5 if causal else 1)
     case = {"d": d, "causal": causal, "n": n, "heads": heads, "batch": 1, "dtype": "bf16", "competitors": {}}
     checked = (0, heads - 1)
@@ -161,7 +162,7 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("library")
     arguments.add_argument("out")
-    arguments.add_argument("--dims", default="64,128,256")
+    arguments.add_argument("--dims", default="64,128,192,256,320,512,640,768,1024")
     arguments.add_argument("--rounds", type=int, default=10)
     a = arguments.parse_args()
     torch.manual_seed(0)

@@ -11,6 +11,13 @@ use crate::{Failure, root};
 const BEGIN: &str = "<!-- measured: written by `cargo xtask readme` -->";
 const END: &str = "<!-- end of measured -->";
 
+/// Competitors in the results, and what README calls them.
+const PEERS: [(&str, &str); 3] = [
+    ("sdpa_flash", "SDPA FlashAttention-2"),
+    ("sdpa_cudnn", "SDPA cuDNN"),
+    ("sdpa_efficient", "SDPA memory-efficient"),
+];
+
 /// The newest file of `benches/results`, whose names begin with their date.
 fn newest() -> Result<PathBuf, Failure> {
     let mut files: Vec<PathBuf> = fs::read_dir(root().join("benches/results"))?
@@ -31,12 +38,14 @@ pub fn table() -> Result<String, Failure> {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_string();
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let mut table = format!(
-        "One {} (driver {}), {}, bf16, batch 1, length 8192, TFLOPS sustained; ×: ffpa's speed over the other's, median of \
-         interleaved rounds. Raw numbers: [`benches/results/{file}`](benches/results/{file}).\n\n\
-         | head dim | mask | ffpa | SDPA FlashAttention-2 | × | SDPA cuDNN | × |\n|---|---|---|---|---|---|---|\n",
+        "One {} (driver {}), {}, bf16, batch 1, length 8192, 32 heads (16 above head dim 256), TFLOPS sustained; ×: ffpa's \
+         speed over the other's, median of interleaved rounds. Raw numbers: [`benches/results/{file}`](benches/results/{file}).\n\n\
+         | head dim | mask | kernel | ffpa | {} |\n|---|---|---|---|{}\n",
         text(&results["device"]),
         text(&results["driver"]),
         text(&results["date"]),
+        PEERS.map(|(_, name)| format!("{name} | ×")).join(" | "),
+        "---|---|".repeat(PEERS.len()),
     );
     for case in results["cases"].as_array().into_iter().flatten() {
         let number = |name: &str, field: &str| case["competitors"][name]["sustained"][field].as_f64();
@@ -44,14 +53,12 @@ pub fn table() -> Result<String, Failure> {
         let ratio = |name: &str| number(name, "ffpa_ratio").map_or("–".into(), |x| format!("{x:.2}"));
         writeln!(
             table,
-            "| {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | `{}` | {} | {} |",
             case["d"],
             if case["causal"] == true { "causal" } else { "none" },
+            text(&case["kernel"]),
             tflops("ffpa"),
-            tflops("sdpa_flash"),
-            ratio("sdpa_flash"),
-            tflops("sdpa_cudnn"),
-            ratio("sdpa_cudnn"),
+            PEERS.map(|(peer, _)| format!("{} | {}", tflops(peer), ratio(peer))).join(" | "),
         )?;
     }
     Ok(table)
