@@ -1,12 +1,78 @@
-//! With the feature `ptx`: compiles the kernels to PTX and embeds them. Without it: nothing.
+//! Chooses the kernels of this build and, with the feature `ptx`, compiles them and embeds their PTX.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
+//! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native` | `all` |
+//! | `FFPA_BUILD_HEADDIM` | head dims: `default`, `all`, or numbers that the catalog has | `default` |
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    #[cfg(feature = "ptx")]
-    if let Err(error) = ptx::embed() {
+    if let Err(error) = run() {
         // The last line that cargo shows of a failed build script.
         eprintln!("error: {error}");
         std::process::exit(1);
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let kernels = chosen()?;
+    let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name).collect();
+    fs::write(out.join("chosen.rs"), format!("pub static CHOSEN: &[&str] = &{names:?};\n"))?;
+    #[cfg(feature = "ptx")]
+    ptx::embed(&out, &kernels)?;
+    Ok(())
+}
+
+/// The catalog's rows that the variables choose.
+fn chosen() -> Result<Vec<&'static Kernel>, String> {
+    let archs = list("FFPA_BUILD_ARCH", &["89", "90a", "120f"])?;
+    let families = match variable("FFPA_BUILD_EXT").as_deref() {
+        Some("none") => Vec::new(),
+        Some("all") | None => vec!["native".to_string()],
+        Some(_) => list("FFPA_BUILD_EXT", &["native"])?,
+    };
+    let mut compiled: Vec<usize> = CATALOG.iter().map(|kernel| kernel.head_dim).collect();
+    compiled.sort_unstable();
+    compiled.dedup();
+    let head_dims = match variable("FFPA_BUILD_HEADDIM").as_deref() {
+        Some("default" | "all") | None => compiled,
+        Some(_) => {
+            let known: Vec<String> = compiled.iter().map(usize::to_string).collect();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            list("FFPA_BUILD_HEADDIM", &known)?.iter().filter_map(|d| d.parse().ok()).collect()
+        }
+    };
+    let wanted = |kernel: &&Kernel| {
+        let arch = kernel.arch.target().trim_start_matches("sm_");
+        !families.is_empty() && archs.iter().any(|a| a == arch) && head_dims.contains(&kernel.head_dim)
+    };
+    Ok(CATALOG.iter().filter(wanted).collect())
+}
+
+/// A variable, if it is set and not empty.
+fn variable(name: &str) -> Option<String> {
+    println!("cargo::rerun-if-env-changed={name}");
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// A variable's comma-separated values, all of them known; by default all that are known.
+fn list(name: &str, known: &[&str]) -> Result<Vec<String>, String> {
+    let Some(value) = variable(name) else {
+        return Ok(known.iter().map(|value| value.to_string()).collect());
+    };
+    let values: Vec<String> =
+        value.split(',').map(|v| v.trim().trim_start_matches("sm_").to_string()).collect();
+    match values.iter().find(|value| !known.contains(&value.as_str())) {
+        None => Ok(values),
+        Some(value) => Err(format!("{name} has {value:?}; known are {}", known.join(", "))),
     }
 }
 
@@ -14,22 +80,19 @@ fn main() {
 mod ptx {
     use std::error::Error;
     use std::fmt::Write;
+    use std::fs;
     use std::path::{Path, PathBuf};
-    use std::{env, fs};
 
     use cuda_builder::{CudaBuilder, Entry};
-    use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
+    use ffpa_kernels_gpu::catalog::Kernel;
     use ffpa_kernels_gpu::{CUDA_STD_SOURCE_DIR, SOURCE_DIR};
 
-    /// Writes one compressed PTX module per catalog row, and the table of them that `host/images.rs` includes.
-    pub fn embed() -> Result<(), Box<dyn Error>> {
-        for variable in ["FFPA_PTX_DIR", "FFPA_PTX_CACHE", "FFPA_NIGHTLY"] {
-            println!("cargo::rerun-if-env-changed={variable}");
-        }
-        let out = PathBuf::from(env::var("OUT_DIR")?);
-        let modules = match env::var_os("FFPA_PTX_DIR") {
-            Some(dir) => ready_made(Path::new(&dir))?,
-            None => compiled(&out)?,
+    /// Writes one compressed PTX module per kernel, and the table of them that `host/images.rs` includes.
+    pub fn embed(out: &Path, kernels: &[&Kernel]) -> Result<(), Box<dyn Error>> {
+        println!("cargo::rerun-if-env-changed=FFPA_NIGHTLY");
+        let modules = match super::variable("FFPA_PTX_DIR") {
+            Some(dir) => ready_made(Path::new(&dir), kernels)?,
+            None => compiled(out, kernels)?,
         };
         let mut table = String::from("pub static IMAGES: &[(&str, &[u8])] = &[\n");
         for (name, ptx) in modules {
@@ -43,24 +106,24 @@ mod ptx {
     }
 
     /// Modules built elsewhere: `<kernel>.ptx` in one folder.
-    fn ready_made(dir: &Path) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    fn ready_made(dir: &Path, kernels: &[&Kernel]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", dir.display());
-        let read = |kernel: &Kernel| {
+        let read = |kernel: &&Kernel| {
             let path = dir.join(format!("{}.ptx", kernel.name));
             let ptx =
                 fs::read_to_string(&path).map_err(|e| format!("FFPA_PTX_DIR: {}: {e}", path.display()))?;
             Ok((kernel.name.to_string(), ptx))
         };
-        CATALOG.iter().map(read).collect()
+        kernels.iter().map(read).collect()
     }
 
     /// Modules built here.
-    fn compiled(out: &Path) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    fn compiled(out: &Path, kernels: &[&Kernel]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
         for dir in [SOURCE_DIR, CUDA_STD_SOURCE_DIR] {
             println!("cargo::rerun-if-changed={dir}/src");
         }
         // OUT_DIR is <target>/<profile>/build/<package>/out: all profiles share one cache.
-        let cache = env::var_os("FFPA_PTX_CACHE")
+        let cache = super::variable("FFPA_PTX_CACHE")
             .map(PathBuf::from)
             .or_else(|| Some(out.ancestors().nth(4)?.join("ffpa-ptx-cache")))
             .ok_or("OUT_DIR has no target folder above it; name a folder in FFPA_PTX_CACHE")?;
@@ -73,7 +136,7 @@ mod ptx {
             threads: kernel.threads(),
             min_blocks: kernel.min_blocks,
         };
-        let modules = CATALOG.iter().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;
+        let modules = kernels.iter().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;
         Ok(modules.into_iter().map(|module| (module.entry.name, module.ptx)).collect())
     }
 }

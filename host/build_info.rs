@@ -2,11 +2,14 @@
 
 use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
 
+// The names of the kernels that the build's variables chose: see build.rs.
+include!(concat!(env!("OUT_DIR"), "/chosen.rs"));
+
 /// The kernels of a build, and what of them is there as code for a GPU.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BuildInfo {
-    /// The catalog's rows. They are the same with and without GPU code, so that every backend plans and refuses alike.
+    /// The catalog's rows that the build's variables chose. They are the same with and without GPU code, so that every backend plans and refuses alike.
     pub kernels: Vec<&'static Kernel>,
     /// Whether forward kernels for CUDA devices are embedded.
     pub cuda_fwd_available: bool,
@@ -18,7 +21,7 @@ pub struct BuildInfo {
 
 impl BuildInfo {
     /// Whether this build embeds forward kernels for CUDA devices.
-    pub const CUDA_FWD_AVAILABLE: bool = cfg!(feature = "ptx");
+    pub const CUDA_FWD_AVAILABLE: bool = cfg!(feature = "ptx") && !CHOSEN.is_empty();
     /// Whether this build embeds kernels that use the tensor memory accelerator.
     pub const CUDA_TMA_AVAILABLE: bool = false;
     /// Whether this build embeds quantised kernels that use the tensor memory accelerator.
@@ -27,7 +30,7 @@ impl BuildInfo {
     /// This build.
     pub fn current() -> Self {
         BuildInfo {
-            kernels: CATALOG.iter().collect(),
+            kernels: CATALOG.iter().filter(|kernel| CHOSEN.contains(&kernel.name)).collect(),
             cuda_fwd_available: Self::CUDA_FWD_AVAILABLE,
             cuda_tma_available: Self::CUDA_TMA_AVAILABLE,
             cuda_quant_tma_available: Self::CUDA_QUANT_TMA_AVAILABLE,

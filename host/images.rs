@@ -16,7 +16,7 @@ pub fn ptx(kernel: &'static str) -> Result<String, Error> {
 mod tests {
     #[test]
     fn every_kernel_has_an_image_of_its_own() {
-        for kernel in ffpa_kernels_gpu::catalog::CATALOG {
+        for kernel in crate::BuildInfo::current().kernels {
             let ptx = super::ptx(kernel.name).expect("an image");
             assert!(ptx.contains(&format!(".entry {}(", kernel.name)), "{}", kernel.name);
             assert!(ptx.contains(&format!(".target {}", kernel.arch.target())), "{}", kernel.name);
