@@ -48,7 +48,7 @@ pub struct Plan {
 pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
     let kernel = select(problem, device, build)?;
     check_alignment(problem, device)?;
-    let heads = problem.batch * problem.q_heads;
+    let heads = problem.batch.saturating_mul(problem.q_heads);
     let row_blocks = problem.q_len.div_ceil(kernel.rows);
     let tiles = row_blocks.checked_mul(heads).filter(|&tiles| tiles <= MAX_GRID);
     let grid = tiles.ok_or(Refusal::GridTooLarge {

@@ -98,7 +98,7 @@ impl Problem {
         }
         let on_device = same_memory(q, k, v, o, lse)?;
         if let Some(Lse { memory: MemoryMut::Host(data) }) = lse {
-            let needed = batch * q_heads * q_len;
+            let needed = batch.saturating_mul(q_heads).saturating_mul(q_len);
             if data.len() != needed {
                 return Err(Refusal::LseLength { needed, len: data.len() }.into());
             }
@@ -166,7 +166,7 @@ impl Problem {
         } else {
             kv * (kv + 1.0) / 2.0
         };
-        4.0 * (self.batch * self.q_heads * self.head_dim) as f64 * pairs
+        4.0 * self.batch as f64 * self.q_heads as f64 * self.head_dim as f64 * pairs
     }
 }
 
@@ -238,7 +238,8 @@ fn operand(name: &'static str, layout: &Layout, address: u64) -> Result<Operand,
         stride.checked_mul(2).ok_or(overflow)
     };
     // The stride of a dimension that is never stepped along means nothing.
-    let stride = |i: usize| if layout.shape[i] > 1 { bytes(layout.strides[i]) } else { Ok(0) };
+    let empty = layout.shape.contains(&0);
+    let stride = |i: usize| if layout.shape[i] > 1 && !empty { bytes(layout.strides[i]) } else { Ok(0) };
     let byte_strides = [stride(0)?, stride(1)?, stride(2)?];
     if byte_strides[2] > MAX_ROW_STRIDE {
         return Err(Refusal::RowStrideTooLarge {
@@ -247,5 +248,7 @@ fn operand(name: &'static str, layout: &Layout, address: u64) -> Result<Operand,
             limit: MAX_ROW_STRIDE,
         });
     }
-    Ok(Operand { name, byte_strides, alignment: 1 << address.trailing_zeros().min(4) })
+    // Nobody reads from where nothing is.
+    let alignment = if empty { 16 } else { 1 << address.trailing_zeros().min(4) };
+    Ok(Operand { name, byte_strides, alignment })
 }

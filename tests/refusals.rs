@@ -209,6 +209,25 @@ fn tensors_in_different_memory() {
     assert_eq!(error.to_string(), "the cpu backend works on host memory, the tensors lie in device memory");
 }
 
+/// Empty tensors need no memory, and what is asked of them runs.
+#[test]
+fn empty_tensors_are_served() {
+    for engine in [Engine::cpu(), Engine::emulator(Arch::Sm89)] {
+        assert_eq!(call(&engine, [2, 4, 3, 64], [2, 2, 0, 64], [2, 2, 0, 64], &none()), Ok(()));
+        assert_eq!(call(&engine, [2, 4, 0, 64], [2, 2, 5, 64], [2, 2, 5, 64], &none()), Ok(()));
+        assert_eq!(call(&engine, [0, 4, 3, 64], [0, 2, 5, 64], [0, 2, 5, 64], &none()), Ok(()));
+        assert_eq!(call(&engine, [2, 0, 3, 64], [2, 2, 5, 64], [2, 2, 5, 64], &none()), Ok(()));
+    }
+}
+
+#[test]
+fn sizes_beyond_all_memory_do_not_wrap() {
+    let mut problem = problem();
+    (problem.batch, problem.q_heads) = (1 << 40, 1 << 40);
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
+    assert!(matches!(error, Error::Refused(ffpa::Refusal::GridTooLarge { .. })), "{error}");
+}
+
 #[cfg(not(feature = "cuda"))]
 #[test]
 fn a_build_without_cuda() {

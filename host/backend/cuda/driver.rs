@@ -21,6 +21,7 @@ unsafe extern "C" {
     pub fn cuCtxPushCurrent_v2(context: Pointer) -> c_int;
     pub fn cuCtxPopCurrent_v2(context: *mut Pointer) -> c_int;
     pub fn cuModuleLoadData(module: *mut Pointer, image: *const c_void) -> c_int;
+    pub fn cuModuleUnload(module: Pointer) -> c_int;
     pub fn cuModuleGetFunction(function: *mut Pointer, module: Pointer, name: *const c_char) -> c_int;
     pub fn cuFuncSetAttribute(function: Pointer, attribute: c_int, value: c_int) -> c_int;
     pub fn cuLaunchKernel(
@@ -41,6 +42,7 @@ unsafe extern "C" {
     pub fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Pointer) -> c_int;
     pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Pointer) -> c_int;
     pub fn cuStreamCreate(stream: *mut Pointer, flags: c_uint) -> c_int;
+    pub fn cuStreamDestroy_v2(stream: Pointer) -> c_int;
     pub fn cuStreamSynchronize(stream: Pointer) -> c_int;
     pub fn cuEventCreate(event: *mut Pointer, flags: c_uint) -> c_int;
     pub fn cuEventDestroy_v2(event: Pointer) -> c_int;

@@ -1,64 +1,89 @@
 //! Device memory for tensors that lie on the host, kept from call to call.
 
 use std::ptr::null_mut;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use super::driver::{Pointer, call};
 use crate::error::Error;
 
-/// A block of device memory.
-pub struct Block {
-    pub address: u64,
-    bytes: usize,
-}
-
-/// Blocks that are not in use. Lives as long as its context.
+/// Blocks of device memory that are not in use.
 #[derive(Default)]
 pub struct Pool {
     free: Mutex<Vec<Block>>,
 }
 
+struct Block {
+    address: u64,
+    bytes: usize,
+}
+
+/// A block on loan. It goes back to the pool when it is dropped, when the device must be done with it.
+pub struct Loan<'a> {
+    pool: &'a Pool,
+    block: Block,
+}
+
+impl Loan<'_> {
+    /// The block's address.
+    pub fn address(&self) -> u64 {
+        self.block.address
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let Block { address, bytes } = self.block;
+        self.pool.free().push(Block { address, bytes });
+    }
+}
+
 impl Pool {
-    /// A block of at least `bytes` bytes: the smallest free one, or a new one.
-    pub fn take(&self, bytes: usize) -> Result<Block, Error> {
-        let mut free = self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    fn free(&self) -> MutexGuard<'_, Vec<Block>> {
+        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A block of at least `bytes` bytes: the smallest free one, or a new one. The context is current.
+    pub fn take(&self, bytes: usize) -> Result<Loan<'_>, Error> {
+        let mut free = self.free();
         let fitting = (0..free.len()).filter(|&i| free[i].bytes >= bytes);
         if let Some(i) = fitting.min_by_key(|&i| free[i].bytes) {
-            return Ok(free.swap_remove(i));
+            return Ok(Loan { pool: self, block: free.swap_remove(i) });
         }
+        drop(free);
         // Memory is about to grow: let go of blocks that turned out too small.
-        for block in free.drain(..) {
-            // SAFETY: the block is not in use.
-            unsafe { call!(cuMemFree_v2(block.address))? };
-        }
+        self.clear()?;
         let mut block = Block { address: 0, bytes: bytes.max(256).next_multiple_of(256) };
         // SAFETY: the context is current.
         unsafe { call!(cuMemAlloc_v2(&mut block.address, block.bytes))? };
-        Ok(block)
+        Ok(Loan { pool: self, block })
     }
 
-    /// Gives a block back.
-    pub fn give(&self, block: Block) {
-        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(block);
+    /// Frees all blocks that are not on loan. The context is current.
+    pub fn clear(&self) -> Result<(), Error> {
+        for block in self.free().drain(..) {
+            // SAFETY: the block is not in use.
+            unsafe { call!(cuMemFree_v2(block.address))? };
+        }
+        Ok(())
     }
 }
 
 /// Starts a copy to the device.
-pub fn upload(to: &Block, from: &[u8], stream: Pointer) -> Result<(), Error> {
+pub fn upload(to: &Loan<'_>, from: &[u8], stream: Pointer) -> Result<(), Error> {
     if from.is_empty() {
         return Ok(());
     }
     // SAFETY: the block is at least as large; the driver takes pageable memory before it returns.
-    unsafe { call!(cuMemcpyHtoDAsync_v2(to.address, from.as_ptr().cast(), from.len(), stream)) }
+    unsafe { call!(cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast(), from.len(), stream)) }
 }
 
 /// Starts a copy from the device, which the stream's next synchronisation ends.
-pub fn download(to: &mut [u8], from: &Block, stream: Pointer) -> Result<(), Error> {
+pub fn download(to: &mut [u8], from: &Loan<'_>, stream: Pointer) -> Result<(), Error> {
     if to.is_empty() {
         return Ok(());
     }
     // SAFETY: the block is at least as large, and the caller synchronises before it lets go of the slice.
-    unsafe { call!(cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address, to.len(), stream)) }
+    unsafe { call!(cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address(), to.len(), stream)) }
 }
 
 /// A pair of events around work on a stream.

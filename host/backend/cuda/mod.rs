@@ -18,7 +18,7 @@ use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
 use self::device::Context;
 use self::driver::{Pointer, call};
 use self::launch::launch;
-use self::memory::{Pool, Timer, download, upload};
+use self::memory::{Loan, Pool, Timer, download, upload};
 use super::{Backend, BackendKind, DeviceTensors, HostTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
@@ -30,7 +30,10 @@ use crate::select::check_device;
 
 /// A loaded kernel.
 #[derive(Clone, Copy)]
-struct Function(Pointer);
+struct Function {
+    module: Pointer,
+    entry: Pointer,
+}
 
 // SAFETY: functions may be launched from any thread.
 unsafe impl Send for Function {}
@@ -100,7 +103,7 @@ impl Cuda {
             call!(cuFuncSetAttribute(function, driver::MAX_DYNAMIC_SHARED_BYTES, bytes))?;
         }
         tracing::debug!(kernel = kernel.name, "loaded");
-        Ok(*slot.get_or_init(|| Function(function)))
+        Ok(*slot.get_or_init(|| Function { module, entry: function }))
     }
 
     /// Runs on tensors in host memory: up, compute, down.
@@ -115,26 +118,56 @@ impl Cuda {
         let lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
 
         let sizes = [q.len(), k.len(), v.len(), o.len(), lse.len()];
-        let mut blocks = Vec::new();
-        for bytes in sizes {
-            blocks.push(self.pool.take(bytes)?);
-        }
+        let blocks =
+            sizes.into_iter().map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
+        // Whatever happens from here on, the blocks go back only when the device is done with them.
+        let result = self.compute_staged(plan, [q, k, v], o, lse, &blocks);
+        // SAFETY: the stream is live.
+        let done = unsafe { call!(cuStreamSynchronize(stream)) };
+        let timer = result?;
+        done?;
+        Ok(Report::new(plan, BackendKind::Cuda, Some(timer.elapsed()?)))
+    }
+
+    /// Starts the copies and the kernel; the caller synchronises.
+    fn compute_staged(
+        &self,
+        plan: &Plan,
+        inputs: [&[u8]; 3],
+        o: &mut [u8],
+        lse: &mut [u8],
+        blocks: &[Loan<'_>],
+    ) -> Result<Timer, Error> {
+        let stream = self.stream.0;
         // The output goes up too, so that what lies between its rows comes down as it was.
-        for (block, bytes) in blocks.iter().zip([q, k, v, &*o]) {
+        for (block, bytes) in blocks.iter().zip(inputs.into_iter().chain([&*o])) {
             upload(block, bytes, stream)?;
         }
-        let [q, k, v, o_address, lse_address] = [0, 1, 2, 3, 4].map(|i: usize| blocks[i].address);
+        let [q, k, v, o_address, lse_address] = [0, 1, 2, 3, 4].map(|i: usize| blocks[i].address());
         let lse_address = if lse.is_empty() { 0 } else { lse_address };
         let timer = Timer::start(stream)?;
         let addresses = DeviceTensors { q, k, v, o: o_address, lse: lse_address, stream: None };
-        launch(self.function(plan.kernel)?.0, plan, &addresses, stream)?;
+        launch(self.function(plan.kernel)?.entry, plan, &addresses, stream)?;
         timer.stop(stream)?;
         download(o, &blocks[3], stream)?;
         download(lse, &blocks[4], stream)?;
-        // SAFETY: the stream is live.
-        unsafe { call!(cuStreamSynchronize(stream))? };
-        blocks.into_iter().for_each(|block| self.pool.give(block));
-        Ok(Report::new(plan, BackendKind::Cuda, Some(timer.elapsed()?)))
+        Ok(timer)
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // Others may keep the primary context alive, so what is ours must go by itself. Errors have nowhere to go.
+        let Ok(_current) = self.context.enter() else { return };
+        // SAFETY: the stream and the modules are live, and no call is using them any more.
+        unsafe {
+            let _ = call!(cuStreamSynchronize(self.stream.0));
+            let _ = self.pool.clear();
+            let _ = call!(cuStreamDestroy_v2(self.stream.0));
+            for function in self.functions.iter().filter_map(OnceLock::get) {
+                let _ = call!(cuModuleUnload(function.module));
+            }
+        }
     }
 }
 
@@ -153,7 +186,7 @@ impl Backend for Cuda {
             Tensors::Host(tensors) => self.run_staged(plan, tensors),
             Tensors::Device(tensors) => {
                 let stream = tensors.stream.map_or(self.stream.0, |stream| stream as Pointer);
-                launch(self.function(plan.kernel)?.0, plan, &tensors, stream)?;
+                launch(self.function(plan.kernel)?.entry, plan, &tensors, stream)?;
                 Ok(Report::new(plan, BackendKind::Cuda, None))
             }
         }

@@ -45,7 +45,7 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
 
     let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
     let mut output = Accumulator::<W, M, O>::zero(warp);
-    // SAFETY (of this and all blocks below): shared memory is as large as the plan says, tiles that the ring hands out have
+    // SAFETY: here and in all blocks below, shared memory is as large as the plan says, tiles that the ring hands out have
     // arrived, and what warps exchange lies between two barriers.
     let mut ring = unsafe { Ring::<W, C>::start(warp, q, k, v, work.keys) };
     let mut key = 0;
