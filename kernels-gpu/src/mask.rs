@@ -3,14 +3,35 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
+use crate::schedule::Work;
 use crate::tile::Accumulator;
 
-/// Masks a tile's scores: of the warp's rows, the first of which is `row`, for the keys from `key` on.
+/// Makes raw scores what the softmax takes: with the scale's sign, and masked where the tile lies on an edge. They are those
+/// of the warp's rows from `row` on and of the keys from `key` on, in a tile of keys that ends at `tile_end`.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn prepare<W: Warp, const M: usize, const N: usize>(
+    warp: W,
+    params: &Params,
+    work: &Work,
+    scores: &mut Accumulator<W, M, N>,
+    row: u32,
+    key: u32,
+    tile_end: u32,
+) {
+    if params.score_sign != 1.0 {
+        scores.scale(params.score_sign);
+    }
+    if tile_end > work.common_keys {
+        apply(warp, params, scores, row, key);
+    }
+}
+
+/// Masks scores.
 ///
 /// What a row sees is worked out anew for each tile: only tiles on an edge come here, and the registers are needed
 /// elsewhere.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub fn apply<W: Warp, const M: usize, const N: usize>(
+fn apply<W: Warp, const M: usize, const N: usize>(
     warp: W,
     params: &Params,
     scores: &mut Accumulator<W, M, N>,

@@ -10,7 +10,7 @@ use crate::matmul;
 use crate::pipeline::Tiles;
 use crate::schedule::Work;
 use crate::softmax::Softmax;
-use crate::tile::{Accumulator, GlobalTile, SharedTile};
+use crate::tile::{Accumulator, Operands, SharedTile};
 
 /// One CTA's work: each warp has `M` tiles of 16 query rows, `N` tiles of 8 keys, and `O` tiles of 8 output columns.
 ///
@@ -23,10 +23,7 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     params: &Params,
     work: Work,
 ) {
-    let q = GlobalTile::new(&params.q, work.batch, work.head, params.head_dim).skip_rows(work.row);
-    let k = GlobalTile::new(&params.k, work.batch, work.kv_head, params.head_dim);
-    let v = GlobalTile::new(&params.v, work.batch, work.kv_head, params.head_dim);
-    let o = GlobalTile::new(&params.o, work.batch, work.head, params.head_dim).skip_rows(work.row);
+    let Operands { q, k, v, o } = Operands::new(params, &work);
     let warp_row = warp.warp_id() * 16 * M as u32;
     let query = SharedTile::<C>::at(warp, 0).place_a(warp, warp_row);
 
@@ -42,12 +39,8 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
         unsafe { matmul::add_scores(warp, &mut scores, query, keys.place_b_by_columns(warp, 0), C::D / 16) };
         tiles.release_keys(key);
 
-        if params.score_sign != 1.0 {
-            scores.scale(params.score_sign);
-        }
-        if key + C::KEYS as u32 > work.common_keys {
-            mask::apply(warp, params, &mut scores, work.row + warp_row, key);
-        }
+        let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
+        mask::prepare(warp, params, &work, &mut scores, row, key, tile_end);
         softmax.update(&mut scores, &mut output);
 
         let values = tiles.values().place_b_by_rows(warp, 0);

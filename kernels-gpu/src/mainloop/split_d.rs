@@ -15,7 +15,7 @@ use crate::matmul;
 use crate::pipeline::Ring;
 use crate::schedule::Work;
 use crate::softmax::Softmax;
-use crate::tile::{Accumulator, GlobalTile, SharedTile, Statistics};
+use crate::tile::{Accumulator, Operands, SharedTile, Statistics};
 
 /// One CTA's work: each warp has `M` tiles of 16 query rows, `N` tiles of 8 keys for the scores, `O` tiles of 8 output
 /// columns, and `K` steps of 16 along the keys for the output.
@@ -29,10 +29,7 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
     params: &Params,
     work: Work,
 ) {
-    let q = GlobalTile::new(&params.q, work.batch, work.head, params.head_dim).skip_rows(work.row);
-    let k = GlobalTile::new(&params.k, work.batch, work.kv_head, params.head_dim);
-    let v = GlobalTile::new(&params.v, work.batch, work.kv_head, params.head_dim);
-    let o = GlobalTile::new(&params.o, work.batch, work.head, params.head_dim).skip_rows(work.row);
+    let Operands { q, k, v, o } = Operands::new(params, &work);
     let (key_warp, row_warp) = (warp.warp_id() % C::KEY_WARPS as u32, warp.warp_id() / C::KEY_WARPS as u32);
     let warp_row = row_warp * 16 * M as u32;
     let warp_key = key_warp * 8 * N as u32;
@@ -61,12 +58,8 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
             }
         }
 
-        if params.score_sign != 1.0 {
-            scores.scale(params.score_sign);
-        }
-        if key + C::KEYS as u32 > work.common_keys {
-            mask::apply(warp, params, &mut scores, work.row + warp_row, key + warp_key);
-        }
+        let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
+        mask::prepare(warp, params, &work, &mut scores, row, key + warp_key, tile_end);
         let maximum = softmax.row_maxima(&scores);
         let (mut slot, outgrown) = ring.step_or(C::STEPS, softmax.outgrown(&maximum));
         if outgrown {

@@ -2,7 +2,8 @@
 
 use cuda_std::Warp;
 
-use crate::abi::Matrices;
+use crate::abi::{Matrices, Params};
+use crate::schedule::Work;
 
 /// One (batch, head)'s matrix: some rows of `columns` valid 16-bit elements.
 #[derive(Clone, Copy)]
@@ -53,5 +54,31 @@ impl GlobalTile {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn chunk<W: Warp>(&self, warp: W, row: W::U32, chunk: W::U32) -> W::U64 {
         warp.mul_wide(row, self.row_stride) + warp.mul_wide(chunk, 16) + self.base
+    }
+}
+
+/// The four matrices of a CTA's work; Q and O from its first row on.
+pub struct Operands {
+    /// Queries.
+    pub q: GlobalTile,
+    /// Keys.
+    pub k: GlobalTile,
+    /// Values.
+    pub v: GlobalTile,
+    /// Output.
+    pub o: GlobalTile,
+}
+
+impl Operands {
+    /// Those of `work`.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn new(params: &Params, work: &Work) -> Self {
+        let matrix = |matrices, head| GlobalTile::new(matrices, work.batch, head, params.head_dim);
+        Operands {
+            q: matrix(&params.q, work.head).skip_rows(work.row),
+            k: matrix(&params.k, work.kv_head),
+            v: matrix(&params.v, work.kv_head),
+            o: matrix(&params.o, work.head).skip_rows(work.row),
+        }
     }
 }

@@ -6,6 +6,6 @@ mod shared;
 mod statistics;
 
 pub use accumulator::{Accumulator, Rows, reduce_row};
-pub use global::GlobalTile;
+pub use global::{GlobalTile, Operands};
 pub use shared::{Place, SharedTile};
 pub use statistics::Statistics;
