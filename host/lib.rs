@@ -43,6 +43,7 @@ mod forward;
 #[cfg(feature = "ptx")]
 mod images;
 mod options;
+mod packing;
 mod plan;
 mod problem;
 mod refusal;

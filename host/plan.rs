@@ -8,6 +8,7 @@ use ffpa_kernels_gpu::catalog::Kernel;
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
+use crate::packing::QuerySide;
 use crate::problem::Problem;
 use crate::refusal::Refusal;
 use crate::select::select;
@@ -48,21 +49,22 @@ pub struct Plan {
 pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
     let kernel = select(problem, device, build)?;
     check_alignment(problem, device)?;
-    let heads = problem.batch.saturating_mul(problem.q_heads);
-    let row_blocks = problem.q_len.div_ceil(kernel.rows);
+    let side = QuerySide::of(problem, kernel.rows);
+    let heads = problem.batch.saturating_mul(side.heads);
+    let row_blocks = side.rows.div_ceil(kernel.rows);
     let tiles = row_blocks.checked_mul(heads).filter(|&tiles| tiles <= MAX_GRID);
     let grid = tiles.ok_or(Refusal::GridTooLarge {
         tiles: row_blocks.saturating_mul(heads),
         rows: kernel.rows,
         limit: MAX_GRID,
     })?;
-    let interleave = if problem.causal { CAUSAL_INTERLEAVE } else { 1 };
+    let interleave = if side.causal { CAUSAL_INTERLEAVE } else { 1 };
     let head_interleave = (1..=interleave).rev().find(|&n| heads.is_multiple_of(n)).unwrap_or(1);
     let (score_sign, scale_log2) = match problem.scale {
         0.0 => (0.0, 1.0),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
-    let [q, k, v, o] = problem.operands.map(|operand| operand.byte_strides);
+    let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     let matrices = |[batch, head, row]: [usize; 3], rows: usize| Matrices {
         base: 0,
         batch_stride: batch as u64,
@@ -71,17 +73,17 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         rows: rows as u32,
     };
     let params = Params {
-        q: matrices(q, problem.q_len),
+        q: matrices(side.q, side.rows),
         k: matrices(k, problem.kv_len),
         v: matrices(v, problem.kv_len),
-        o: matrices(o, problem.q_len),
+        o: matrices(side.o, side.rows),
         lse: 0,
         head_dim: problem.head_dim as u32,
-        q_heads: problem.q_heads as u32,
-        gqa_group: (problem.q_heads / problem.kv_heads.max(1)) as u32,
+        q_heads: side.heads as u32,
+        gqa_group: side.group as u32,
         row_blocks: row_blocks as u32,
         head_interleave: head_interleave as u32,
-        causal: problem.causal.into(),
+        causal: side.causal.into(),
         scale_log2,
         score_sign,
     };
@@ -135,6 +137,13 @@ impl fmt::Display for Plan {
             writeln!(f, "  head dim {} is compiled", p.head_dim)?;
         } else {
             writeln!(f, "  head dim {} runs zero-filled on {}, the next compiled", p.head_dim, k.head_dim)?;
+        }
+        if self.params.q_heads as usize != p.q_heads {
+            writeln!(
+                f,
+                "  the heads of a group are packed: {} rows on {} heads",
+                self.params.q.rows, self.params.q_heads
+            )?;
         }
         write!(
             f,

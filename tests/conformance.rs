@@ -51,6 +51,7 @@ suite! {
     bit_equal_repeats,
     many_heads,
     large_head_dims,
+    decoding,
 }
 
 fn backends() -> Vec<Engine> {

@@ -71,3 +71,19 @@ fn global_memory_is_read_once_per_query_tile_and_written_once() {
         assert_eq!(counters.barriers, (blocks * (2 * N.div_ceil(keys) + 1)) as u64);
     }
 }
+
+#[test]
+fn heads_of_a_group_read_their_keys_once() {
+    let (heads, kv_heads, d) = (8, 2, 128);
+    let (q_shape, kv_shape) = ([1, heads, 1, d], [1, kv_heads, N, d]);
+    let x = vec![bf16::ONE; kv_heads * N * d];
+    let mut o = vec![bf16::ZERO; heads * d];
+    let (q, kv) =
+        (TensorRef::bhnd(&x, q_shape).expect("it fits"), TensorRef::bhnd(&x, kv_shape).expect("it fits"));
+    let mut out = TensorMut::bhnd(&mut o, q_shape).expect("it fits");
+    let engine = Engine::emulator(Arch::Sm89);
+    let report =
+        ffpa_forward::<bf16>(&engine, q, kv, kv, &mut out, &ForwardOptions::causal()).expect("it runs");
+    let counters = report.counters.expect("the emulator counts");
+    assert_eq!(counters.global_bytes_read, (2 * d * (heads + 2 * kv_heads * N)) as u64);
+}

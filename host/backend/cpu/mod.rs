@@ -93,14 +93,15 @@ fn attend<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&P
     let [q, k, v] = [tensors.q, tensors.k, tensors.v].map(cast_slice::<u8, T>);
     let output = Shared(cast_slice_mut::<u8, T>(tensors.o).as_mut_ptr());
     let lse = tensors.lse.map(|lse| Shared(lse.as_mut_ptr()));
-    let blocks = problem.q_len.div_ceil(online::ROWS);
-    let tasks = problem.batch * problem.q_heads * blocks;
+    let (q_len, q_heads) = (params.q.rows as usize, params.q_heads as usize);
+    let blocks = q_len.div_ceil(online::ROWS);
+    let tasks = problem.batch * q_heads * blocks;
     let done = AtomicUsize::new(0);
     (0..tasks).into_par_iter().for_each_init(
         || online::Block::new(problem.head_dim),
         |block, task| {
             let (head, row) = (task / blocks, task % blocks * online::ROWS);
-            let (batch, head) = (head / problem.q_heads, head % problem.q_heads);
+            let (batch, head) = (head / q_heads, head % q_heads);
             let kv_head = head / params.gqa_group as usize;
             let rows = |data, matrices, head| Rows::new(data, matrices, batch, head, problem.head_dim);
             let (q, k, v) =

@@ -111,10 +111,11 @@ impl Cuda {
         let (problem, params, stream) = (&plan.problem, &plan.params, self.stream.0);
         let span =
             |matrices: &Matrices, heads: usize| matrices.span(problem.batch, heads, problem.head_dim * 2);
-        let q = &tensors.q[..span(&params.q, problem.q_heads)];
-        let k = &tensors.k[..span(&params.k, problem.kv_heads)];
-        let v = &tensors.v[..span(&params.v, problem.kv_heads)];
-        let o = &mut tensors.o[..span(&params.o, problem.q_heads)];
+        let (q_heads, kv_heads) = (params.q_heads as usize, problem.kv_heads);
+        let q = &tensors.q[..span(&params.q, q_heads)];
+        let k = &tensors.k[..span(&params.k, kv_heads)];
+        let v = &tensors.v[..span(&params.v, kv_heads)];
+        let o = &mut tensors.o[..span(&params.o, q_heads)];
         let lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
 
         let sizes = [q.len(), k.len(), v.len(), o.len(), lse.len()];

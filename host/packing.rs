@@ -1,0 +1,95 @@
+//! Query heads that share keys, as rows of one matrix.
+//!
+//! With few query rows, as in decoding, a tile of one head's rows is nearly empty, and each head of a group reads the same keys
+//! and values again. Where memory allows it, the group's rows are one matrix of `group * q_len` rows on the key/value
+//! head: then they fill a tile together, and keys and values are read once.
+
+use crate::problem::Problem;
+
+/// What a kernel sees of the query side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuerySide {
+    /// Heads.
+    pub heads: usize,
+    /// Query heads per key/value head.
+    pub group: usize,
+    /// Rows of each.
+    pub rows: usize,
+    /// Whether the causal mask applies.
+    pub causal: bool,
+    /// Bytes from one batch entry, head and row of Q to the next.
+    pub q: [usize; 3],
+    /// The same of O.
+    pub o: [usize; 3],
+}
+
+impl QuerySide {
+    /// Heads packed into rows if their rows leave a tile of `tile_rows` unfilled and lie at equal distances.
+    pub fn of(problem: &Problem, tile_rows: usize) -> Self {
+        let [q, _, _, o] = problem.operands.map(|operand| operand.byte_strides);
+        let group = problem.q_heads / problem.kv_heads.max(1);
+        let plain =
+            QuerySide { heads: problem.q_heads, group, rows: problem.q_len, causal: problem.causal, q, o };
+        // A single row sees all keys, masked or not. Of several, a causal mask would have to know which they are.
+        let unmasked = problem.q_len == 1 || !problem.causal;
+        if group <= 1 || problem.q_len == 0 || problem.q_len >= tile_rows || !unmasked {
+            return plain;
+        }
+        match (fold(q, problem.q_len, group), fold(o, problem.q_len, group)) {
+            (Some(q), Some(o)) => {
+                let (heads, rows) = (problem.kv_heads, group * problem.q_len);
+                QuerySide { heads, group: 1, rows, causal: false, q, o }
+            }
+            _ => plain,
+        }
+    }
+}
+
+/// The strides of `group` heads of `rows` rows as one head of `group * rows` rows, if these lie at equal distances.
+fn fold([batch, head, row]: [usize; 3], rows: usize, group: usize) -> Option<[usize; 3]> {
+    let row = match rows {
+        1 => head,
+        _ if head == rows * row => row,
+        _ => return None,
+    };
+    (row <= u32::MAX as usize).then_some([batch, group * head, row])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ffpa_kernels_gpu::config::Dtype;
+
+    fn problem(q_heads: usize, kv_heads: usize, q_len: usize) -> Problem {
+        Problem::contiguous(Dtype::F16, [3, q_heads, kv_heads, q_len, 1000, 64])
+    }
+
+    #[test]
+    fn single_rows_are_packed_in_any_layout() {
+        let mut problem = problem(8, 2, 1);
+        problem.causal = true;
+        problem.operands[0].byte_strides = [9000, 256, 0];
+        let side = QuerySide::of(&problem, 128);
+        assert_eq!((side.heads, side.group, side.rows, side.causal), (2, 1, 4, false));
+        assert_eq!((side.q, side.o), ([9000, 1024, 256], [8 * 128, 4 * 128, 128]));
+    }
+
+    #[test]
+    fn several_rows_are_packed_if_heads_follow_each_other() {
+        let side = QuerySide::of(&problem(6, 2, 5), 128);
+        assert_eq!((side.heads, side.rows, side.q), (2, 15, [6 * 5 * 128, 3 * 5 * 128, 128]));
+        let mut apart = problem(6, 2, 5);
+        apart.operands[0].byte_strides[1] += 16;
+        assert_eq!(QuerySide::of(&apart, 128).heads, 6);
+        let mut causal = problem(6, 2, 5);
+        causal.causal = true;
+        assert_eq!(QuerySide::of(&causal, 128).heads, 6);
+    }
+
+    #[test]
+    fn full_tiles_and_single_heads_stay_as_they_are() {
+        assert_eq!(QuerySide::of(&problem(6, 2, 128), 128).heads, 6);
+        assert_eq!(QuerySide::of(&problem(2, 2, 1), 128).rows, 1);
+        assert_eq!(QuerySide::of(&problem(2, 2, 0), 128).rows, 0);
+    }
+}
