@@ -20,6 +20,7 @@ for step in ${@:-correctness sanitizers speed}; do
   case $step in
     correctness)
       timeout 300 ./conformance || failed=1
+      timeout 300 ./properties --ignored || failed=1
       timeout 60 ./forward --backend cuda --check || failed=1
       timeout 60 ./forward --backend cuda --check --causal --dtype bf16 || failed=1 ;;
     sanitizers)
@@ -54,9 +55,9 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
         }
         Ok(artifacts(&String::from_utf8(output.stdout)?))
     };
-    let mut built = cargo(&["test", "--no-run", "--test", "conformance"])?;
+    let mut built = cargo(&["test", "--no-run", "--test", "conformance", "--test", "properties"])?;
     built.extend(cargo(&["build", "--example", "forward", "--example", "ffpa_cabi"])?);
-    for name in ["conformance", "forward", "libffpa_cabi.so"] {
+    for name in ["conformance", "properties", "forward", "libffpa_cabi.so"] {
         let stem = name.trim_end_matches(".so");
         let is_it = |path: &&PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
