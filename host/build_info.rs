@@ -36,4 +36,14 @@ impl BuildInfo {
             cuda_quant_tma_available: Self::CUDA_QUANT_TMA_AVAILABLE,
         }
     }
+
+    /// The PTX of one of this build's kernels, for engines that load modules themselves. Its one parameter is
+    /// [`ffpa_kernels_gpu::abi::Params`], by value; grid, CTA and shared memory are the [`Plan`](crate::Plan)'s.
+    ///
+    /// # Errors
+    /// [`Error::DamagedImage`](crate::Error::DamagedImage) if the kernel is not in this build.
+    #[cfg(feature = "ptx")]
+    pub fn ptx(&self, kernel: &'static Kernel) -> Result<String, crate::Error> {
+        crate::images::ptx(kernel.name)
+    }
 }
