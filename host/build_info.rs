@@ -38,7 +38,7 @@ impl BuildInfo {
     }
 
     /// The PTX of one of this build's kernels, for engines that load modules themselves. Its one parameter is
-    /// [`ffpa_kernels_gpu::abi::Params`], by value; grid, CTA and shared memory are the [`Plan`](crate::Plan)'s.
+    /// [`Params`](crate::Params), by value; grid, CTA and shared memory are the [`Plan`](crate::Plan)'s.
     ///
     /// # Errors
     /// [`Error::DamagedImage`](crate::Error::DamagedImage) if the kernel is not in this build.

@@ -66,5 +66,6 @@ pub use tensor::{Lse, TensorMut, TensorRef};
 
 #[cfg(feature = "emulator")]
 pub use ffpa_emulator as emulator;
+pub use ffpa_kernels_gpu::abi::{Matrices, Params};
 pub use ffpa_kernels_gpu::catalog::{Kernel, Strategy};
 pub use ffpa_kernels_gpu::config::{Arch, Dtype};
