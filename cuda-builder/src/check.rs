@@ -31,6 +31,49 @@ pub struct Expected<'a> {
     pub arch: &'a str,
     /// Barriers: the compiler must neither copy nor drop one.
     pub barriers: usize,
+    /// `.version`, of a kernel that needs more than [`least_version`].
+    pub version: Option<&'a str>,
+}
+
+/// In what a module is not as expected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Deviation {
+    /// `.target`.
+    #[error("the target is {got}, not {want}")]
+    Target {
+        /// What the module says.
+        got: String,
+        /// What was expected.
+        want: String,
+    },
+    /// The entries' names.
+    #[error("the entry is {got}, not {want}")]
+    Entry {
+        /// What the module has.
+        got: String,
+        /// What was expected.
+        want: String,
+    },
+    /// Barriers.
+    #[error("the number of barriers is {got}, not {want}")]
+    Barriers {
+        /// How many the module has.
+        got: usize,
+        /// How many were expected.
+        want: usize,
+    },
+    /// `.version`: older drivers refuse a newer one.
+    #[error("the PTX version is {got}, not {want}")]
+    Version {
+        /// What the module says.
+        got: String,
+        /// What was expected.
+        want: String,
+    },
+    /// Local memory or a call.
+    #[error(transparent)]
+    Unfit(BuildError),
 }
 
 /// The PTX version that rustc writes for an architecture: the least that has it, so that the oldest drivers load it.
@@ -44,23 +87,24 @@ pub fn least_version(arch: &str) -> Option<&'static str> {
 }
 
 /// Everything in which a module is not as expected.
-pub fn deviations(ptx: &str, expected: &Expected<'_>) -> Vec<String> {
+pub fn deviations(ptx: &str, expected: &Expected<'_>) -> Vec<Deviation> {
     let summary = Summary::of(ptx);
+    let Summary { version, target, entries, .. } = &summary;
     let mut deviations = Vec::new();
-    let mut compare = |what: &str, got: String, want: String| {
-        if got != want {
-            deviations.push(format!("{what} is {got}, not {want}"));
-        }
-    };
-    compare("the target", summary.target.clone(), expected.arch.into());
-    compare("the entry", summary.entries.join(", "), expected.entry.into());
-    compare("the number of barriers", summary.barriers().to_string(), expected.barriers.to_string());
-    if let Some(version) = least_version(expected.arch) {
-        compare("the PTX version", summary.version.clone(), version.into());
+    if target != expected.arch {
+        deviations.push(Deviation::Target { got: target.clone(), want: expected.arch.into() });
     }
-    if let Err(error) = local_memory_and_calls(ptx, expected.entry) {
-        deviations.push(error.to_string());
+    if entries[..] != [expected.entry] {
+        deviations.push(Deviation::Entry { got: entries.join(", "), want: expected.entry.into() });
     }
+    let barriers = summary.barriers();
+    if barriers != expected.barriers {
+        deviations.push(Deviation::Barriers { got: barriers, want: expected.barriers });
+    }
+    if let Some(want) = expected.version.or(least_version(expected.arch)).filter(|want| want != version) {
+        deviations.push(Deviation::Version { got: version.clone(), want: want.into() });
+    }
+    deviations.extend(local_memory_and_calls(ptx, expected.entry).err().map(Deviation::Unfit));
     deviations
 }
 
@@ -87,7 +131,16 @@ mod tests {
     #[test]
     fn deviations_name_both_values() {
         let ptx = ".version 8.0\n.target sm_89\n.entry f()\n{\nbar.sync 0;\nret;\n}\n";
-        let found = deviations(ptx, &Expected { entry: "f", arch: "sm_89", barriers: 2 });
-        assert_eq!(found, ["the number of barriers is 1, not 2", "the PTX version is 8.0, not 7.8"]);
+        let expected = Expected { entry: "f", arch: "sm_89", barriers: 2, version: None };
+        let said = |expected: &Expected<'_>| -> Vec<String> {
+            deviations(ptx, expected).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            said(&expected),
+            ["the number of barriers is 1, not 2", "the PTX version is 8.0, not 7.8"]
+        );
+        assert!(said(&Expected { barriers: 1, version: Some("8.0"), ..expected.clone() }).is_empty());
+        let other = Expected { entry: "g", arch: "sm_90a", barriers: 1, ..expected };
+        assert_eq!(said(&other), ["the target is sm_89, not sm_90a", "the entry is f, not g"]);
     }
 }

@@ -25,17 +25,24 @@ pub fn make(dir: &Path) -> Result<PathBuf, BuildError> {
         let target = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
         return Err(BuildError::NoLinkRoot { target });
     }
-    let lib = dir.join("lib64");
-    fs::create_dir_all(&lib).map_err(BuildError::io(&lib))?;
+    let (lib, work) = (dir.join("lib64"), dir.join(format!("work.{}", std::process::id())));
+    for folder in [&lib, &work] {
+        fs::create_dir_all(folder).map_err(BuildError::io(folder))?;
+    }
     let write = |name: &str, text: &str| {
-        let path = lib.join(name);
+        let path = work.join(name);
         fs::write(&path, text).map_err(BuildError::io(&path))
     };
     write("stubs.S", &stubs())?;
     write("lookup.c", &lookup())?;
-    run(&lib, Command::new("cc").args(["-O2", "-fPIC", "-c", "stubs.S", "lookup.c"]))?;
-    run(&lib, Command::new("ar").args(["rcs", "libcuda_forward.a", "stubs.o", "lookup.o"]))?;
+    run(&work, Command::new("cc").args(["-O2", "-fPIC", "-c", "stubs.S", "lookup.c"]))?;
+    run(&work, Command::new("ar").args(["rcs", "libcuda_forward.a", "stubs.o", "lookup.o"]))?;
     write("libcuda.so", "INPUT(libcuda_forward.a -ldl)\n")?;
+    // By renaming: a linker at work sees the old root or the new one.
+    for name in ["libcuda_forward.a", "libcuda.so"] {
+        fs::rename(work.join(name), lib.join(name)).map_err(BuildError::io(&lib))?;
+    }
+    fs::remove_dir_all(&work).map_err(BuildError::io(&work))?;
     dir.canonicalize().map_err(BuildError::io(dir))
 }
 
@@ -50,7 +57,11 @@ fn run(dir: &Path, command: &mut Command) -> Result<(), BuildError> {
     }
 }
 
-/// One stub per function. The slow way keeps all argument registers of the System V ABI over the look-up.
+/// One stub per function. The slow way keeps all argument registers of the System V ABI over the look-up; what else the
+/// caller passed lies on the stack, which the function finds as it was.
+///
+/// Hidden, so that the stubs of a shared library are its own: it links (a position-independent reference to `slots` must
+/// not be replaceable), and no other library of the process binds to them in place of the driver.
 fn stubs() -> String {
     const INTEGERS: [&str; 7] = ["rdi", "rsi", "rdx", "rcx", "r8", "r9", "r11"];
     let mut text = String::from(".text\n");
@@ -58,7 +69,7 @@ fn stubs() -> String {
         let slot = 8 * i;
         let _ = write!(
             text,
-            ".globl {name}\n.type {name},@function\n{name}:\n\tmovq slots+{slot}(%rip), %r11\n\ttestq %r11, %r11\n\
+            ".globl {name}\n.hidden {name}\n.type {name},@function\n{name}:\n\tmovq slots+{slot}(%rip), %r11\n\ttestq %r11, %r11\n\
              \tjz 1f\n\tjmp *%r11\n1:\tmovl ${i}, %r11d\n\tjmp resolve\n"
         );
     }
@@ -71,7 +82,7 @@ fn stubs() -> String {
     (0..8).for_each(|i| {
         let _ = writeln!(text, "\tmovsd %xmm{i}, {}(%rsp)", 8 * i);
     });
-    text.push_str("\tmovl %r11d, %edi\n\tcall cuda_forward_lookup@PLT\n");
+    text.push_str("\tmovl %r11d, %edi\n\tcall cuda_forward_lookup\n");
     (0..8).for_each(|i| {
         let _ = writeln!(text, "\tmovsd {}(%rsp), %xmm{i}", 8 * i);
     });
@@ -80,7 +91,11 @@ fn stubs() -> String {
         let _ = writeln!(text, "\tpopq %{register}");
     });
     text.push_str("\tjmp *%rax\n");
-    let _ = writeln!(text, ".bss\n.align 8\n.globl slots\nslots:\n\t.zero {}", 8 * SYMBOLS.lines().count());
+    let _ = writeln!(
+        text,
+        ".bss\n.align 8\n.globl slots\n.hidden slots\nslots:\n\t.zero {}",
+        8 * SYMBOLS.lines().count()
+    );
     text.push_str(".section .note.GNU-stack,\"\",@progbits\n");
     text
 }
@@ -89,7 +104,7 @@ fn stubs() -> String {
 fn lookup() -> String {
     let names: String = SYMBOLS.lines().flat_map(|name| ["\t\"", name, "\",\n"]).collect();
     format!(
-        "#include <dlfcn.h>\n\nextern void *slots[];\n\nstatic const char *const names[] = {{\n{names}}};\n\n\
+        "#include <dlfcn.h>\n\n#pragma GCC visibility push(hidden)\nextern void *slots[];\nvoid *cuda_forward_lookup(unsigned);\n#pragma GCC visibility pop\n\nstatic const char *const names[] = {{\n{names}}};\n\n\
          static int no_device(void) {{ return 100; }}\nstatic int not_found(void) {{ return 500; }}\n\n\
          void *cuda_forward_lookup(unsigned i) {{\n\
          \tvoid *library = dlopen(\"libcuda.so.1\", RTLD_NOW | RTLD_GLOBAL);\n\
@@ -105,20 +120,133 @@ fn lookup() -> String {
 mod tests {
     use super::*;
 
-    /// Links a program against the root, and runs it where, presumably, there is no driver. Where there is one, the call
-    /// gives another code; what is tested is that the program links, starts, and gets an answer.
+    /// Stands in for the driver: checks what arrives, and that the stack is aligned as the ABI wants it, in the functions
+    /// and in what `dlopen` runs.
+    const DRIVER: &str = r#"
+        #include <stdint.h>
+        static int aligned(void) { return ((uintptr_t)__builtin_frame_address(0) & 15) == 0; }
+        static int loads, aligned_load;
+        __attribute__((constructor)) static void load(void) { loads++; aligned_load = aligned(); }
+        int cuInit(unsigned flags) { return flags != 5 ? 1 : loads != 1 ? 2 : !aligned_load ? 3 : !aligned() ? 4 : 0; }
+        int cuTexRefSetMipmapLevelClamp(void *t, float low, float high) {
+            return t == (void *)7 && low == 0.25f && high == 8.5f && aligned() ? 0 : 5;
+        }
+        int cuLaunchKernel(long f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h,
+                           long stream, void *params, void *extra) {
+            return f == 1 && a == 2 && b == 3 && c == 4 && d == 5 && e == 6 && g == 7 && h == 8 && stream == 9
+                && params == (void *)10 && extra == (void *)11 && aligned() ? 0 : 6;
+        }"#;
+
+    /// Makes every first call from many threads at once, and exits with the number of the first wrong answer.
+    const CALLER: &str = r#"
+        #include <pthread.h>
+        extern int cuInit(unsigned), cuCtxGetCurrent(void **), cuTexRefSetMipmapLevelClamp(void *, float, float);
+        extern int cuLaunchKernel(long, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, long, void *,
+                                  void *);
+        static pthread_barrier_t together;
+        static void *calls(void *unused) {
+            for (int round = 0; round < 3; round++) {
+                void *context;
+                pthread_barrier_wait(&together);
+                long wrong = cuInit(5);
+                pthread_barrier_wait(&together);
+                wrong = wrong ? wrong : cuLaunchKernel(1, 2, 3, 4, 5, 6, 7, 8, 9, (void *)10, (void *)11);
+                pthread_barrier_wait(&together);
+                wrong = wrong ? wrong : cuTexRefSetMipmapLevelClamp((void *)7, 0.25f, 8.5f);
+                wrong = wrong ? wrong : cuCtxGetCurrent(&context) == 500 ? 0 : 7;
+                if (wrong) return (void *)wrong;
+            }
+            return 0;
+        }
+        int calls_from_threads(void) {
+            pthread_t threads[16];
+            long wrong = 0;
+            pthread_barrier_init(&together, 0, 16);
+            for (int i = 0; i < 16; i++) pthread_create(&threads[i], 0, calls, 0);
+            for (int i = 0; i < 16; i++) {
+                void *answer;
+                pthread_join(threads[i], &answer);
+                wrong = wrong ? wrong : (long)answer;
+            }
+            return wrong;
+        }"#;
+
+    const MAIN: &str = "int calls_from_threads(void);\nint main(void) { return calls_from_threads(); }\n";
+
+    fn compile(dir: &Path, files: &[(&str, &str)], arguments: &[&str]) {
+        for (name, text) in files {
+            fs::write(dir.join(name), text).expect("room");
+        }
+        let sources = files.iter().map(|(name, _)| name);
+        run(dir, Command::new("cc").args(sources).args(arguments)).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Runs `dir/main`, with libraries from `dir` before all others.
+    fn exit_code(dir: &Path) -> Option<i32> {
+        Command::new(dir.join("main")).env("LD_LIBRARY_PATH", dir).status().expect("it starts").code()
+    }
+
     #[test]
-    fn a_program_links_and_starts() {
+    fn a_program_without_a_driver_starts_and_is_told() {
         let dir = tempfile::tempdir().expect("a folder");
         let root = make(dir.path()).expect("a link root");
-        let source = "extern int cuInit(unsigned);\nextern int cuCtxGetCurrent(void **);\nint main(void) {\n\
-                      \tvoid *c;\n\tint a = cuInit(0), b = cuInit(0);\n\treturn a != b ? 1 : a == 100 ? cuCtxGetCurrent(&c) == 100 ? 7 : 2 : 8;\n}\n";
-        fs::write(dir.path().join("main.c"), source).expect("room");
         let lib = format!("-L{}", root.join("lib64").display());
-        run(dir.path(), Command::new("cc").args(["main.c", "-o", "main", &lib, "-lcuda"])).expect("it links");
-        let status = Command::new(dir.path().join("main")).status().expect("it starts");
-        let driver = ["/usr/lib/x86_64-linux-gnu/libcuda.so.1", "/usr/lib64/libcuda.so.1"];
-        let has_driver = driver.iter().any(|path| Path::new(path).exists());
-        assert_eq!(status.code(), Some(if has_driver { 8 } else { 7 }));
+        let main = "extern int cuInit(unsigned);\nint main(void) { return cuInit(0); }\n";
+        // What the loader finds first is no library: as if there were no driver, whatever this machine has.
+        fs::write(dir.path().join("libcuda.so.1"), "").expect("room");
+        compile(dir.path(), &[("main.c", main)], &["-o", "main", &lib, "-lcuda"]);
+        assert_eq!(exit_code(dir.path()), Some(100));
+    }
+
+    #[test]
+    fn calls_arrive_whole_from_any_thread() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = make(dir.path()).expect("a link root");
+        let lib = format!("-L{}", root.join("lib64").display());
+        compile(dir.path(), &[("driver.c", DRIVER)], &["-O1", "-fPIC", "-shared", "-o", "libcuda.so.1"]);
+        compile(
+            dir.path(),
+            &[("main.c", MAIN), ("caller.c", CALLER)],
+            &["-o", "main", "-pthread", &lib, "-lcuda"],
+        );
+        assert_eq!(exit_code(dir.path()), Some(0));
+    }
+
+    #[test]
+    fn a_shared_library_links_and_keeps_its_stubs_to_itself() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let root = make(dir.path()).expect("a link root");
+        let (lib, own) =
+            (format!("-L{}", root.join("lib64").display()), format!("-L{}", dir.path().display()));
+        compile(dir.path(), &[("driver.c", DRIVER)], &["-O1", "-fPIC", "-shared", "-o", "libcuda.so.1"]);
+        let shared = ["-fPIC", "-shared", "-pthread", "-o", "libcaller.so", &lib, "-lcuda"];
+        compile(dir.path(), &[("caller.c", CALLER)], &shared);
+        let exports = Command::new("nm").arg("-D").arg(dir.path().join("libcaller.so")).output().expect("nm");
+        let exports = String::from_utf8_lossy(&exports.stdout).into_owned();
+        assert!(exports.contains(" calls_from_threads") && !exports.contains(" cu"), "{exports}");
+        compile(dir.path(), &[("main.c", MAIN)], &["-o", "main", &own, "-lcaller"]);
+        assert_eq!(exit_code(dir.path()), Some(0));
+    }
+
+    #[test]
+    fn the_root_holds_what_linkers_need_and_can_be_remade() {
+        let dir = tempfile::tempdir().expect("a folder");
+        make(dir.path()).expect("a link root");
+        make(dir.path()).expect("the same once more");
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = fs::read_dir(folder).expect("it is there").flatten();
+            let mut names: Vec<_> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(dir.path()), ["lib64"]);
+        assert_eq!(names(&dir.path().join("lib64")), ["libcuda.so", "libcuda_forward.a"]);
+    }
+
+    #[test]
+    fn symbols_are_sorted_and_unique() {
+        let names: Vec<&str> = SYMBOLS.lines().collect();
+        assert_eq!(names.len(), 353);
+        assert!(names.is_sorted_by(|a, b| a < b) && names.iter().all(|name| name.starts_with("cu")));
     }
 }

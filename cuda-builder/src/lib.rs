@@ -34,7 +34,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cache::Cache;
-use compile::DeviceCrate;
+use compile::{Compiler, DeviceCrate};
 pub use error::{BuildError, Unfitness};
 use toolchain::Toolchain;
 
@@ -51,6 +51,15 @@ pub struct Entry {
     pub min_blocks: usize,
 }
 
+/// What a kernel needs beyond an [`Entry`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Most registers of a thread (`.maxnreg`), beside the bound that `min_blocks` implies.
+    pub max_registers: Option<u32>,
+    /// Features of the target beyond the architecture's own, as LLVM names them: `ptx84` raises the PTX version.
+    pub target_features: Vec<String>,
+}
+
 /// A built kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
@@ -65,7 +74,7 @@ pub struct Module {
 pub struct CudaBuilder {
     device: DeviceCrate,
     dependencies: Vec<DeviceCrate>,
-    entries: Vec<Entry>,
+    entries: Vec<(Entry, Options)>,
     cache_dir: PathBuf,
 }
 
@@ -89,8 +98,14 @@ impl CudaBuilder {
 
     /// A kernel to build.
     #[must_use]
-    pub fn entry(mut self, entry: Entry) -> Self {
-        self.entries.push(entry);
+    pub fn entry(self, entry: Entry) -> Self {
+        self.entry_with(entry, Options::default())
+    }
+
+    /// A kernel to build that needs more than usual.
+    #[must_use]
+    pub fn entry_with(mut self, entry: Entry, options: Options) -> Self {
+        self.entries.push((entry, options));
         self
     }
 
@@ -109,28 +124,21 @@ impl CudaBuilder {
     pub fn build(&self) -> Result<Vec<Module>, BuildError> {
         let toolchain = Toolchain::find()?;
         let cache = Cache::open(&self.cache_dir)?;
-        let crates: Vec<&DeviceCrate> = self.dependencies.iter().chain([&self.device]).collect();
-        let sources = compile::fingerprint(&crates)?;
-        let keys: Vec<String> = self
-            .entries
-            .iter()
-            .map(|entry| {
-                cache::key(&[toolchain.version(), &sources, compile::FLAGS_KEY, &format!("{entry:?}")])
-            })
-            .collect();
+        let compiler = Compiler::new(&toolchain, &cache, &self.device, &self.dependencies)?;
+        let keys: Vec<String> =
+            self.entries.iter().map(|(entry, options)| compiler.key(entry, options)).collect();
         let missing: Vec<usize> = (0..keys.len()).filter(|&i| cache.get(&keys[i]).is_none()).collect();
-        let mut archs: Vec<&str> = missing.iter().map(|&i| self.entries[i].arch.as_str()).collect();
+        let mut archs: Vec<&str> = missing.iter().map(|&i| self.entries[i].0.arch.as_str()).collect();
         archs.sort_unstable();
         archs.dedup();
-        in_parallel(&archs, |arch| compile::prepare(&toolchain, &cache, arch, &self.dependencies, &sources))?;
+        in_parallel(&archs, |arch| compiler.prepare(arch))?;
         in_parallel(&missing, |&i| {
-            let entry = &self.entries[i];
-            let raw = compile::entry(&toolchain, &cache, entry, &self.device, &self.dependencies, &sources)?;
-            let ptx = stamp::stamp(&raw, entry)?;
+            let (entry, options) = &self.entries[i];
+            let ptx = stamp::stamp(&compiler.entry(entry, options)?, entry, options)?;
             check::local_memory_and_calls(&ptx, &entry.name)?;
             cache.put(&keys[i], &ptx)
         })?;
-        let module = |(entry, key): (&Entry, &String)| {
+        let module = |((entry, _), key): (&(Entry, Options), &String)| {
             let ptx = cache.get(key).ok_or_else(|| BuildError::CacheLost { key: key.clone() })?;
             Ok(Module { entry: entry.clone(), ptx })
         };

@@ -10,7 +10,7 @@ pub struct Tools {
 }
 
 /// What `ptxas -v` reports of a kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Registers of a thread.
     pub registers: usize,
@@ -18,6 +18,14 @@ pub struct Resources {
     pub spill_stores: usize,
     /// Bytes of spill loads.
     pub spill_loads: usize,
+    /// Bytes of a thread's stack frame.
+    pub stack: usize,
+    /// Bytes of shared memory of fixed size; what a launch adds is not among them.
+    pub static_shared: usize,
+    /// Named barriers, the highest number used plus one.
+    pub barriers: usize,
+    /// Warnings, and notes on lost performance (as of serialised `wgmma`).
+    pub warnings: Vec<String>,
 }
 
 /// Why no answer came from a tool.
@@ -116,10 +124,16 @@ impl Resources {
         let before = |unit: &str| -> Option<usize> {
             report[..report.find(unit)?].split_whitespace().next_back()?.parse().ok()
         };
+        let warns = |line: &&str| line.starts_with("ptxas warning") || line.contains("Performance Loss");
         Some(Resources {
             registers: before(" registers")?,
             spill_stores: before(" bytes spill stores")?,
             spill_loads: before(" bytes spill loads")?,
+            stack: before(" bytes stack frame")?,
+            // Left out of the report where there is none.
+            static_shared: before(" bytes smem").unwrap_or(0),
+            barriers: before(" barriers").unwrap_or(0),
+            warnings: report.lines().filter(warns).map(Into::into).collect(),
         })
     }
 }
@@ -133,9 +147,13 @@ mod tests {
         let report = "ptxas info    : Compiling entry function 'f' for 'sm_89'\n\
                       ptxas info    : Function properties for f\n\
                       \x20   8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads\n\
-                      ptxas info    : Used 254 registers, used 1 barriers, 520 bytes cmem[0]\n";
-        let want = Resources { registers: 254, spill_stores: 12, spill_loads: 16 };
-        assert_eq!(Resources::parse(report), Some(want));
+                      ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async are serialized\n\
+                      ptxas info    : Used 254 registers, used 3 barriers, 8 bytes cumulative stack size, 64 bytes smem\n";
+        let got = Resources::parse(report).expect("a report");
+        assert_eq!((got.registers, got.spill_stores, got.spill_loads, got.stack), (254, 12, 16, 8));
+        assert_eq!((got.static_shared, got.barriers, got.warnings.len()), (64, 3, 1));
+        let short = "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nUsed 4 registers, 352 bytes cmem[0]\n";
+        assert_eq!(Resources::parse(short), Some(Resources { registers: 4, ..Resources::default() }));
         assert_eq!(Resources::parse("ptxas fatal"), None);
     }
 }

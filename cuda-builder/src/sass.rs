@@ -2,23 +2,108 @@
 //!
 //! A multiprocessor has four schedulers; each issues one warp instruction per clock, and beside them the tensor core works
 //! on the matrix instructions it was given. A loop can be no faster than the longer of two times per iteration: the clocks
-//! its matrix instructions keep the tensor core busy, and the clocks it takes to issue everything. The model's figure is
-//! the first over the larger: the share of the tensor core's rate that issue leaves possible. It knows nothing of latency,
-//! shared-memory bandwidth or barriers, so it is an upper bound.
+//! its matrix instructions keep the tensor core busy ([`matrix_clocks`]), and the clocks it takes to issue everything, one
+//! each. [`MainLoop::tensor_share`] is the first over the larger: the share of the tensor core's rate that issue leaves
+//! possible. It knows nothing of latency, shared-memory bandwidth or barriers, so it is an upper bound.
+//! [`MainLoop::tensor_share_without_overlap`] is what is left when no other instruction issues while the tensor core works.
 
 use std::collections::BTreeMap;
 
-/// The instructions of a kernel's main loop, by opcode without modifiers.
+/// The instructions of a kernel's main loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MainLoop {
-    /// Instructions by opcode.
+    /// Instructions by opcode without modifiers.
     pub opcodes: BTreeMap<String, usize>,
+    /// Matrix instructions by opcode with all modifiers.
+    pub matrix_opcodes: BTreeMap<String, usize>,
 }
 
-/// Clocks for which one matrix instruction of 4096 floating-point operations (`HMMA.16816`) keeps a quarter's tensor core
-/// busy, on parts that do 512 dense 16-bit operations per multiprocessor and clock with f32 accumulation (GeForce Ada and
-/// Blackwell; NVIDIA's architecture papers): 4096 / (512 / 4).
-pub const HMMA_CLOCKS: usize = 32;
+/// Whose tensor cores a loop is weighed for. They differ where sums are 32 bits wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// GeForce: half the rate for f32 sums of f16, bf16 and fp8.
+    GeForce,
+    /// Professional: one rate for either width of sums.
+    Professional,
+}
+
+/// What an instruction of a loop does, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Matrix products.
+    Matrix,
+    /// Fragments from shared memory: `LDSM`.
+    Fragment,
+    /// Exponentials and reciprocals: `MUFU`.
+    Special,
+    /// Other floating-point work, conversions included.
+    Float,
+    /// Integer and uniform-datapath work: addresses, masks.
+    Integer,
+    /// Memory, barriers, branches, moves.
+    Other,
+}
+
+impl Class {
+    /// The class of an opcode without modifiers. A uniform instruction (`UIADD3`) is of its vector twin's class.
+    pub fn of(opcode: &str) -> Self {
+        match opcode.strip_prefix('U').unwrap_or(opcode) {
+            "HMMA" | "QMMA" | "IMMA" | "OMMA" => Class::Matrix,
+            "LDSM" => Class::Fragment,
+            "MUFU" => Class::Special,
+            "FADD" | "FMUL" | "FFMA" | "FMNMX" | "FMNMX3" | "FSEL" | "FSET" | "FSETP" | "FCHK" | "F2F"
+            | "F2FP" | "HADD2" | "HMUL2" | "HFMA2" | "HMNMX2" | "HSETP2" => Class::Float,
+            "IADD" | "IADD3" | "IMAD" | "IMNMX" | "IABS" | "ISETP" | "LEA" | "LOP3" | "SHF" | "PRMT"
+            | "SEL" | "SGXT" | "VIADD" | "VIADDMNMX" | "VIMNMX" | "VIMNMX3" => Class::Integer,
+            _ => Class::Other,
+        }
+    }
+}
+
+/// Clocks for which a matrix instruction keeps the tensor core of one scheduler busy: its operations over a quarter of the
+/// multiprocessor's dense rate. For instance `HMMA.16816.F32` on a GeForce: 4096 / (512 / 4) = 32.
+///
+/// Rates, in operations per multiprocessor and clock, are peaks of NVIDIA's Ada and RTX Blackwell architecture papers over
+/// multiprocessors and boost clock (RTX 4090, RTX 5090, RTX PRO 6000):
+///
+/// | | GeForce, f32 sums | GeForce, f16 sums | professional |
+/// |---|---|---|---|
+/// | HMMA: f16, bf16 | 512 | 1024 | 1024 |
+/// | QMMA: fp8 | 1024 | 2048 | 2048 |
+/// | QMMA.SF: block-scaled fp8 | 2048 | | 2048 |
+/// | IMMA: s8 | 2048 | 2048 | 2048 |
+/// | OMMA: fp4 | 4096 | | 4096 |
+pub fn matrix_clocks(opcode: &str, part: Part) -> Option<usize> {
+    let mut fields = opcode.split('.');
+    let (name, mut shape) = (fields.next()?, fields.next()?);
+    let scaled = shape == "SF";
+    if scaled {
+        shape = fields.next()?;
+    }
+    // 16 by 8 by the rest.
+    let depth: usize = shape.strip_prefix("168")?.parse().ok()?;
+    let halved = part == Part::GeForce && fields.next() == Some("F32");
+    let rate = match name {
+        "HMMA" => {
+            if halved {
+                512
+            } else {
+                1024
+            }
+        }
+        "QMMA" => {
+            if halved && !scaled {
+                1024
+            } else {
+                2048
+            }
+        }
+        "IMMA" => 2048,
+        "OMMA" => 4096,
+        _ => return None,
+    };
+    Some(2 * 16 * 8 * depth / (rate / 4))
+}
 
 impl MainLoop {
     /// Finds the loop with the most matrix instructions: the body of a backward branch.
@@ -33,13 +118,16 @@ impl MainLoop {
     }
 
     fn of(instructions: &[(u64, &str)]) -> Self {
-        let mut opcodes = BTreeMap::new();
+        let mut body = MainLoop::default();
         for (_, text) in instructions {
-            let mut words = text.split_whitespace().filter(|word| !word.starts_with('@'));
-            let opcode = words.next().unwrap_or("").split('.').next().unwrap_or("");
-            *opcodes.entry(opcode.to_string()).or_default() += 1;
+            let opcode = text.split_whitespace().find(|word| !word.starts_with('@')).unwrap_or("");
+            let name = opcode.split('.').next().unwrap_or("");
+            *body.opcodes.entry(name.into()).or_default() += 1;
+            if Class::of(name) == Class::Matrix {
+                *body.matrix_opcodes.entry(opcode.into()).or_default() += 1;
+            }
         }
-        MainLoop { opcodes }
+        body
     }
 
     /// How often an opcode occurs.
@@ -47,9 +135,14 @@ impl MainLoop {
         self.opcodes.get(opcode).copied().unwrap_or(0)
     }
 
+    /// How many instructions are of a class.
+    pub fn class(&self, class: Class) -> usize {
+        self.opcodes.iter().filter(|(opcode, _)| Class::of(opcode) == class).map(|(_, n)| n).sum()
+    }
+
     /// Matrix instructions.
     pub fn matrix(&self) -> usize {
-        ["HMMA", "QMMA", "IMMA", "OMMA"].iter().map(|opcode| self.count(opcode)).sum()
+        self.matrix_opcodes.values().sum()
     }
 
     /// All instructions.
@@ -57,16 +150,21 @@ impl MainLoop {
         self.opcodes.values().sum()
     }
 
+    /// Clocks for which the loop's matrix instructions keep the tensor core busy; `None` if the model does not know one.
+    pub fn tensor_clocks(&self, part: Part) -> Option<usize> {
+        self.matrix_opcodes.iter().map(|(opcode, n)| Some(n * matrix_clocks(opcode, part)?)).sum()
+    }
+
     /// The share of the tensor core's rate that issue leaves possible, see the module's documentation.
-    pub fn tensor_share(&self) -> f64 {
-        let busy = self.matrix() * HMMA_CLOCKS;
-        busy as f64 / busy.max(self.instructions()) as f64
+    pub fn tensor_share(&self, part: Part) -> Option<f64> {
+        let busy = self.tensor_clocks(part)?;
+        Some(busy as f64 / busy.max(self.instructions()) as f64)
     }
 
     /// Tensor clocks over tensor clocks and all other issue slots: what is left if nothing overlaps.
-    pub fn tensor_share_without_overlap(&self) -> f64 {
-        let busy = self.matrix() * HMMA_CLOCKS;
-        busy as f64 / (busy + self.instructions() - self.matrix()) as f64
+    pub fn tensor_share_without_overlap(&self, part: Part) -> Option<f64> {
+        let busy = self.tensor_clocks(part)?;
+        Some(busy as f64 / (busy + self.instructions() - self.matrix()) as f64)
     }
 }
 
@@ -100,7 +198,47 @@ mod tests {
                     \x20       /*0060*/                   EXIT ;\n";
         let body = MainLoop::find(sass).expect("a loop");
         assert_eq!((body.matrix(), body.count("LDSM"), body.instructions()), (1, 1, 3));
-        assert_eq!(body.tensor_share(), 1.0);
-        assert_eq!(body.tensor_share_without_overlap(), 32.0 / 34.0);
+        assert_eq!(body.tensor_share(Part::GeForce), Some(1.0));
+        assert_eq!(body.tensor_share_without_overlap(Part::GeForce), Some(32.0 / 34.0));
+        assert_eq!(body.tensor_share_without_overlap(Part::Professional), Some(16.0 / 18.0));
+        assert_eq!((body.class(Class::Fragment), body.class(Class::Other)), (1, 1));
+    }
+
+    /// Opcodes as ptxas 13.0 writes them for sm_89 and sm_120f.
+    #[test]
+    fn clocks_follow_shape_width_and_part() {
+        for (opcode, geforce, professional) in [
+            ("HMMA.16816.F32", 32, 16),
+            ("HMMA.16816.F32.BF16", 32, 16),
+            ("HMMA.16816.F16", 16, 16),
+            ("HMMA.1688.F32", 16, 8),
+            ("QMMA.16832.F32.E4M3.E4M3", 32, 16),
+            ("QMMA.16832.F16.E4M3.E4M3", 16, 16),
+            ("QMMA.SF.16832.F32.E4M3.E4M3.E8", 16, 16),
+            ("IMMA.16832.S8.S8", 16, 16),
+            ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", 16, 16),
+        ] {
+            assert_eq!(matrix_clocks(opcode, Part::GeForce), Some(geforce), "{opcode}");
+            assert_eq!(matrix_clocks(opcode, Part::Professional), Some(professional), "{opcode}");
+        }
+        assert_eq!(matrix_clocks("DMMA.884", Part::GeForce), None);
+    }
+
+    #[test]
+    fn classes_of_common_opcodes() {
+        let class = |wanted, opcodes: &[&str]| opcodes.iter().all(|opcode| Class::of(opcode) == wanted);
+        assert!(class(Class::Matrix, &["HMMA", "QMMA", "IMMA", "OMMA"]));
+        assert!(class(
+            Class::Float,
+            &["FADD", "FMUL", "FFMA", "FMNMX", "FSEL", "FSETP", "F2FP", "HFMA2", "HADD2"]
+        ));
+        assert!(class(
+            Class::Integer,
+            &["IADD3", "IMAD", "IMNMX", "ISETP", "LOP3", "LEA", "SEL", "SHF", "UIADD3", "UISETP"]
+        ));
+        assert!(class(
+            Class::Other,
+            &["BAR", "BRA", "CS2R", "LDGSTS", "LDS", "STS", "SHFL", "I2F", "MOV", "UMOV", "ULDC"]
+        ));
     }
 }

@@ -1,14 +1,14 @@
 //! Edits that rustc has no words for.
 
-use crate::Entry;
 use crate::error::BuildError;
+use crate::{Entry, Options};
 
-/// Writes an entry's launch bounds (`.maxntid`, `.minnctapersm`; PTX ISA, "Performance-tuning directives") and removes
+/// Writes an entry's launch bounds (`.maxntid`, `.minnctapersm`, `.maxnreg`; PTX ISA, "Performance-Tuning Directives") and removes
 /// comments and empty lines.
 ///
 /// # Errors
 /// If the text does not hold exactly this entry.
-pub fn stamp(ptx: &str, entry: &Entry) -> Result<String, BuildError> {
+pub fn stamp(ptx: &str, entry: &Entry, options: &Options) -> Result<String, BuildError> {
     let wrong = |problem: String| BuildError::Ptx { entry: entry.name.clone(), problem };
     let lines = ptx.lines().map(|line| line.split("//").next().unwrap_or("").trim_end());
     let mut text: String = lines.filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect();
@@ -24,7 +24,10 @@ pub fn stamp(ptx: &str, entry: &Entry) -> Result<String, BuildError> {
         return Err(wrong("the entry has another name".into()));
     }
     let end = text[head..].find(')').ok_or_else(|| wrong("the parameter list does not end".into()))?;
-    let bounds = format!("\n.maxntid {}, 1, 1\n.minnctapersm {}", entry.threads, entry.min_blocks);
+    let mut bounds = format!("\n.maxntid {}, 1, 1\n.minnctapersm {}", entry.threads, entry.min_blocks);
+    if let Some(registers) = options.max_registers {
+        bounds += &format!("\n.maxnreg {registers}");
+    }
     text.insert_str(head + end + 1, &bounds);
     Ok(text)
 }
@@ -44,13 +47,20 @@ mod tests {
     fn bounds_follow_the_parameters() {
         let want = ".version 7.8\n.visible .entry f(\n\t.param .u32 f_param_0\n)\n\
                     .maxntid 128, 1, 1\n.minnctapersm 2\n{\n\tret;\n}\n";
-        assert_eq!(stamp(PTX, &entry("f")).expect("one entry"), want);
+        assert_eq!(stamp(PTX, &entry("f"), &Options::default()).expect("one entry"), want);
+    }
+
+    #[test]
+    fn a_register_limit_is_the_last_bound() {
+        let options = Options { max_registers: Some(168), ..Options::default() };
+        let ptx = stamp(PTX, &entry("f"), &options).expect("one entry");
+        assert!(ptx.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 2\n.maxnreg 168\n{"), "{ptx}");
     }
 
     #[test]
     fn another_entry_is_an_error() {
-        assert!(stamp(PTX, &entry("g")).is_err());
-        assert!(stamp(".version 7.8\n", &entry("f")).is_err());
-        assert!(stamp(&PTX.repeat(2), &entry("f")).is_err());
+        assert!(stamp(PTX, &entry("g"), &Options::default()).is_err());
+        assert!(stamp(".version 7.8\n", &entry("f"), &Options::default()).is_err());
+        assert!(stamp(&PTX.repeat(2), &entry("f"), &Options::default()).is_err());
     }
 }

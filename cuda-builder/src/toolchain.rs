@@ -10,11 +10,13 @@ pub struct Toolchain {
     version: String,
 }
 
-/// Variables by which an outer cargo or rustc speaks to its children: to a nested one they are wrong.
+/// Variables by which an outer cargo or rustc speaks to its children: to a nested one they are wrong. Those by which the
+/// user says where cargo lives and how it reaches a registry stay.
 fn belongs_to_outer_build(name: &str) -> bool {
-    let kept = ["CARGO_HOME", "RUSTUP_HOME"];
-    let prefixes = ["CARGO", "RUSTC", "RUSTFLAGS", "RUSTDOC", "RUSTUP_TOOLCHAIN", "MAKEFLAGS", "NUM_JOBS"];
-    !kept.contains(&name) && prefixes.iter().any(|prefix| name.starts_with(prefix))
+    let kept = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_", "RUSTUP_HOME"];
+    let outer = ["CARGO", "RUSTC", "RUSTFLAGS", "RUSTDOC", "RUSTUP_TOOLCHAIN", "MAKEFLAGS", "NUM_JOBS"];
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    begins(&outer) && !begins(&kept)
 }
 
 impl Toolchain {
@@ -78,10 +80,20 @@ mod tests {
 
     #[test]
     fn only_the_outer_builds_variables_go() {
-        for name in ["CARGO_TARGET_DIR", "CARGO", "RUSTC_WRAPPER", "RUSTFLAGS", "RUSTUP_TOOLCHAIN"] {
+        for name in [
+            "CARGO",
+            "CARGO_BUILD_RUSTC_WRAPPER",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_MAKEFLAGS",
+            "CARGO_TARGET_DIR",
+            "RUSTC",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTFLAGS",
+            "RUSTUP_TOOLCHAIN",
+        ] {
             assert!(belongs_to_outer_build(name), "{name}");
         }
-        for name in ["CARGO_HOME", "RUSTUP_HOME", "PATH", "HOME"] {
+        for name in ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_CAINFO", "RUSTUP_HOME", "PATH", "HOME"] {
             assert!(!belongs_to_outer_build(name), "{name}");
         }
     }

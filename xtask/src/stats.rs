@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use cuda_builder::check::{Expected, deviations};
 use cuda_builder::ptx::Summary;
 use cuda_builder::ptxas::Tools;
-use cuda_builder::sass::MainLoop;
+use cuda_builder::sass::{MainLoop, Part};
 use cuda_builder::{CudaBuilder, Entry};
 use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
 use ffpa_kernels_gpu::{CUDA_STD_SOURCE_DIR, SOURCE_DIR};
@@ -77,8 +77,14 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
         let resources = tools.assemble(&module.ptx, kernel.arch.target(), &cubin)?;
         let body = MainLoop::find(&tools.disassemble(&cubin)?).ok_or("no loop with matrix instructions")?;
         let summary = Summary::of(&module.ptx);
-        let expected = Expected { entry: kernel.name, arch: kernel.arch.target(), barriers: kernel.barriers };
-        let mut wrong = deviations(&module.ptx, &expected);
+        let expected = Expected {
+            entry: kernel.name,
+            arch: kernel.arch.target(),
+            barriers: kernel.barriers,
+            version: None,
+        };
+        let mut wrong: Vec<String> =
+            deviations(&module.ptx, &expected).iter().map(ToString::to_string).collect();
         let spills = resources.spill_stores + resources.spill_loads;
         if spills > kernel.spill_allowance {
             wrong.push(format!("{spills} bytes of spills, allowed are {}", kernel.spill_allowance));
@@ -86,6 +92,8 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
         if kernel.shared_bytes > kernel.arch.shared_limit() {
             wrong.push(format!("{} bytes of shared memory", kernel.shared_bytes));
         }
+        let share =
+            body.tensor_share_without_overlap(Part::GeForce).ok_or("an unknown matrix instruction")?;
         let stats = Stats {
             registers: resources.registers,
             spill_stores: resources.spill_stores,
@@ -96,7 +104,7 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
             ldmatrix: summary.count("ldmatrix"),
             loop_instructions: body.instructions(),
             loop_mma: body.matrix(),
-            tensor_percent: (100.0 * body.tensor_share_without_overlap()).round() as usize,
+            tensor_percent: (100.0 * share).round() as usize,
         };
         Ok(Measured { kernel, stats, deviations: wrong })
     });
