@@ -10,7 +10,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
+use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Entry, Kernel};
+use ffpa_kernels_gpu::config::Arch;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -23,16 +24,16 @@ fn main() {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let kernels = chosen()?;
-    let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name).collect();
+    let entries = chosen()?;
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
     fs::write(out.join("chosen.rs"), format!("pub static CHOSEN: &[&str] = &{names:?};\n"))?;
     #[cfg(feature = "ptx")]
-    ptx::embed(&out, &kernels)?;
+    ptx::embed(&out, &entries)?;
     Ok(())
 }
 
 /// The catalog's rows that the variables choose.
-fn chosen() -> Result<Vec<&'static Kernel>, String> {
+fn chosen() -> Result<Vec<Entry>, String> {
     let archs = list("FFPA_BUILD_ARCH", &["89", "90a", "120f"])?;
     let families = match variable("FFPA_BUILD_EXT").as_deref() {
         Some("none") => Vec::new(),
@@ -50,11 +51,12 @@ fn chosen() -> Result<Vec<&'static Kernel>, String> {
             list("FFPA_BUILD_HEADDIM", &known)?.iter().filter_map(|d| d.parse().ok()).collect()
         }
     };
-    let wanted = |kernel: &&Kernel| {
-        let arch = kernel.arch.target().trim_start_matches("sm_");
-        !families.is_empty() && archs.iter().any(|a| a == arch) && head_dims.contains(&kernel.head_dim)
+    let wanted = |arch: Arch| {
+        !families.is_empty() && archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"))
     };
-    Ok(CATALOG.iter().filter(wanted).collect())
+    let kernels = CATALOG.iter().filter(|kernel| head_dims.contains(&kernel.head_dim)).map(Kernel::entry);
+    let entries = kernels.chain(COMBINES.iter().map(Combine::entry));
+    Ok(entries.filter(|entry| wanted(entry.arch)).collect())
 }
 
 /// A variable, if it is set and not empty.
@@ -83,12 +85,12 @@ mod ptx {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use cuda_builder::{CudaBuilder, Entry};
-    use ffpa_kernels_gpu::catalog::Kernel;
+    use cuda_builder::CudaBuilder;
+    use ffpa_kernels_gpu::catalog::Entry;
     use ffpa_kernels_gpu::{CUDA_STD_SOURCE_DIR, SOURCE_DIR};
 
     /// Writes one compressed PTX module per kernel, and the table of them that `host/images.rs` includes.
-    pub fn embed(out: &Path, kernels: &[&Kernel]) -> Result<(), Box<dyn Error>> {
+    pub fn embed(out: &Path, kernels: &[Entry]) -> Result<(), Box<dyn Error>> {
         println!("cargo::rerun-if-env-changed=FFPA_NIGHTLY");
         let modules = match super::variable("FFPA_PTX_DIR") {
             Some(dir) => ready_made(Path::new(&dir), kernels)?,
@@ -106,9 +108,9 @@ mod ptx {
     }
 
     /// Modules built elsewhere: `<kernel>.ptx` in one folder.
-    fn ready_made(dir: &Path, kernels: &[&Kernel]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    fn ready_made(dir: &Path, kernels: &[Entry]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
         println!("cargo::rerun-if-changed={}", dir.display());
-        let read = |kernel: &&Kernel| {
+        let read = |kernel: &Entry| {
             let path = dir.join(format!("{}.ptx", kernel.name));
             let ptx =
                 fs::read_to_string(&path).map_err(|e| format!("FFPA_PTX_DIR: {}: {e}", path.display()))?;
@@ -118,7 +120,7 @@ mod ptx {
     }
 
     /// Modules built here.
-    fn compiled(out: &Path, kernels: &[&Kernel]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
+    fn compiled(out: &Path, kernels: &[Entry]) -> Result<Vec<(String, String)>, Box<dyn Error>> {
         for dir in [SOURCE_DIR, CUDA_STD_SOURCE_DIR] {
             println!("cargo::rerun-if-changed={dir}/src");
         }
@@ -130,10 +132,10 @@ mod ptx {
         let builder = CudaBuilder::new("ffpa_kernels_gpu", SOURCE_DIR)
             .dependency("cuda_std", CUDA_STD_SOURCE_DIR)
             .cache_dir(cache);
-        let entry = |kernel: &Kernel| Entry {
+        let entry = |kernel: &Entry| cuda_builder::Entry {
             name: kernel.name.into(),
             arch: kernel.arch.target().into(),
-            threads: kernel.threads(),
+            threads: kernel.threads,
             min_blocks: kernel.min_blocks,
         };
         let modules = kernels.iter().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;

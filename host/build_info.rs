@@ -1,6 +1,6 @@
 //! What this build contains.
 
-use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
+use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Kernel};
 
 // The names of the kernels that the build's variables chose: see build.rs.
 include!(concat!(env!("OUT_DIR"), "/chosen.rs"));
@@ -11,6 +11,8 @@ include!(concat!(env!("OUT_DIR"), "/chosen.rs"));
 pub struct BuildInfo {
     /// The catalog's rows that the build's variables chose. They are the same with and without GPU code, so that every backend plans and refuses alike.
     pub kernels: Vec<&'static Kernel>,
+    /// The combining kernels that go with them.
+    pub combines: Vec<&'static Combine>,
     /// Whether forward kernels for CUDA devices are embedded.
     pub cuda_fwd_available: bool,
     /// Whether kernels that use the tensor memory accelerator are embedded.
@@ -31,19 +33,21 @@ impl BuildInfo {
     pub fn current() -> Self {
         BuildInfo {
             kernels: CATALOG.iter().filter(|kernel| CHOSEN.contains(&kernel.name)).collect(),
+            combines: COMBINES.iter().filter(|combine| CHOSEN.contains(&combine.name)).collect(),
             cuda_fwd_available: Self::CUDA_FWD_AVAILABLE,
             cuda_tma_available: Self::CUDA_TMA_AVAILABLE,
             cuda_quant_tma_available: Self::CUDA_QUANT_TMA_AVAILABLE,
         }
     }
 
-    /// The PTX of one of this build's kernels, for engines that load modules themselves. Its one parameter is
-    /// [`Params`](crate::Params), by value; grid, CTA and shared memory are the [`Plan`](crate::Plan)'s.
+    /// The PTX of one of this build's kernels, by name, for engines that load modules themselves. Its one parameter is
+    /// [`Params`](crate::Params), or [`CombineParams`](crate::CombineParams), by value; grid, CTA and shared memory are the
+    /// [`Plan`](crate::Plan)'s.
     ///
     /// # Errors
     /// [`Error::DamagedImage`](crate::Error::DamagedImage) if the kernel is not in this build.
     #[cfg(feature = "ptx")]
-    pub fn ptx(&self, kernel: &'static Kernel) -> Result<String, crate::Error> {
-        crate::images::ptx(kernel.name)
+    pub fn ptx(&self, kernel: &'static str) -> Result<String, crate::Error> {
+        crate::images::ptx(kernel)
     }
 }

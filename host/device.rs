@@ -10,7 +10,7 @@ pub struct DeviceInfo {
     pub name: String,
     /// Compute capability: major and minor.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Streaming multiprocessors; 0 on the host, where keys need not be divided to fill them.
     pub multiprocessors: u32,
     /// Shared memory that one CTA may use at most, in bytes.
     pub shared_bytes: usize,
@@ -43,7 +43,7 @@ impl DeviceInfo {
 
     /// The host itself. It takes any alignment, and otherwise what an sm_89 device takes.
     pub fn cpu() -> Self {
-        DeviceInfo { name: "cpu".into(), alignment: 1, ..Self::of_arch(Arch::Sm89) }
+        DeviceInfo { name: "cpu".into(), multiprocessors: 0, alignment: 1, ..Self::of_arch(Arch::Sm89) }
     }
 
     /// The architectures whose kernels the device runs, the nearest first.

@@ -10,6 +10,7 @@ use crate::build_info::BuildInfo;
 use crate::element::Element;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::mask::{Mask, MaskMemory};
 use crate::options::ForwardOptions;
 use crate::plan::plan;
 use crate::problem::Problem;
@@ -51,12 +52,16 @@ pub fn ffpa_forward<T: Element>(
     k: TensorRef<'_, T>,
     v: TensorRef<'_, T>,
     out: &mut impl OutputFor<T>,
-    options: &ForwardOptions,
+    options: &ForwardOptions<'_>,
 ) -> Result<Report, Error> {
     let (o, lse) = out.parts();
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
-    engine.backend.run(&plan, tensors(&q, &k, &v, o, lse, None), options.progress.as_ref())
+    engine.backend.run(
+        &plan,
+        tensors([&q, &k, &v], options.mask, o, lse, Caller::default()),
+        options.progress.as_ref(),
+    )
 }
 
 /// A tensor in device memory, described by numbers.
@@ -87,6 +92,10 @@ pub struct RawForward {
     pub lse: u64,
     /// The `CUstream` to start the work on, of the device's primary context; null is the default stream.
     pub stream: *mut c_void,
+    /// Device address of [`Plan::workspace_bytes`](crate::Plan::workspace_bytes) bytes, a multiple of 256, that the call may
+    /// write to until its work is done; 0 for the engine's own. The engine keeps one for each stream and grows it when it must,
+    /// so only the first calls allocate. A captured graph goes on using that of the stream it was captured on.
+    pub workspace: u64,
 }
 
 /// [`ffpa_forward`] for engines that own their memory: device addresses and a stream in, nothing but a launch done.
@@ -103,7 +112,7 @@ pub struct RawForward {
 pub unsafe fn ffpa_forward_raw(
     engine: &Engine,
     call: &RawForward,
-    options: &ForwardOptions,
+    options: &ForwardOptions<'_>,
 ) -> Result<Report, Error> {
     // SAFETY: the caller's.
     unsafe {
@@ -119,7 +128,7 @@ pub unsafe fn ffpa_forward_raw(
 unsafe fn forward_raw<T: Element>(
     engine: &Engine,
     call: &RawForward,
-    options: &ForwardOptions,
+    options: &ForwardOptions<'_>,
 ) -> Result<Report, Error> {
     // SAFETY: the caller's.
     let input = |t: &RawTensor| unsafe { TensorRef::<T>::device(t.address, t.shape, t.strides) };
@@ -130,17 +139,26 @@ unsafe fn forward_raw<T: Element>(
     let lse = (call.lse != 0).then(|| unsafe { Lse::device(call.lse) });
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
-    engine.backend.run(&plan, tensors(&q, &k, &v, o, lse, Some(call.stream as usize)), None)
+    let caller = Caller { stream: Some(call.stream as usize), workspace: call.workspace };
+    engine.backend.run(&plan, tensors([&q, &k, &v], options.mask, o, lse, caller), None)
+}
+
+/// What a caller brings besides tensors.
+#[derive(Default)]
+struct Caller {
+    /// None for the engine's.
+    stream: Option<usize>,
+    /// 0 for the engine's.
+    workspace: u64,
 }
 
 /// The tensors of a validated call, which lie all in host or all in device memory.
 fn tensors<'a, T: Element>(
-    q: &TensorRef<'a, T>,
-    k: &TensorRef<'a, T>,
-    v: &TensorRef<'a, T>,
+    [q, k, v]: [&TensorRef<'a, T>; 3],
+    mask: Option<Mask<'a>>,
     o: TensorMut<'a, T>,
     lse: Option<Lse<'a>>,
-    stream: Option<usize>,
+    caller: Caller,
 ) -> Tensors<'a> {
     match (q.memory, k.memory, v.memory, o.memory) {
         (Memory::Host(q), Memory::Host(k), Memory::Host(v), MemoryMut::Host(o)) => {
@@ -148,6 +166,10 @@ fn tensors<'a, T: Element>(
                 q: cast_slice(q),
                 k: cast_slice(k),
                 v: cast_slice(v),
+                mask: mask.and_then(|mask| match mask.memory {
+                    MaskMemory::Host(data) => Some(&data[..mask.bytes()]),
+                    MaskMemory::Device(_) => None,
+                }),
                 o: cast_slice_mut(o),
                 lse: lse.and_then(|lse| match lse.memory {
                     MemoryMut::Host(data) => Some(data),
@@ -160,7 +182,12 @@ fn tensors<'a, T: Element>(
                 MemoryMut::Device(address, _) => address,
                 MemoryMut::Host(_) => 0,
             });
-            Tensors::Device(DeviceTensors { q, k, v, o, lse, stream })
+            let mask = mask.map_or(0, |mask| match mask.memory {
+                MaskMemory::Device(address) => address,
+                MaskMemory::Host(_) => 0,
+            });
+            let Caller { stream, workspace } = caller;
+            Tensors::Device(DeviceTensors { q, k, v, mask, o, lse, workspace, stream })
         }
         _ => unreachable!("a Problem's tensors lie in one kind of memory"),
     }

@@ -35,6 +35,7 @@
 
 mod backend;
 mod build_info;
+mod combination;
 mod device;
 mod element;
 mod engine;
@@ -42,6 +43,8 @@ mod error;
 mod forward;
 #[cfg(feature = "ptx")]
 mod images;
+mod mask;
+mod merge;
 mod options;
 mod packing;
 mod plan;
@@ -52,20 +55,23 @@ mod tensor;
 
 pub use backend::{BackendKind, Report};
 pub use build_info::BuildInfo;
+pub use combination::Combination;
 pub use device::DeviceInfo;
 pub use element::{Element, Family};
 pub use engine::Engine;
 pub use error::Error;
 pub use forward::{OutputFor, RawForward, RawTensor, ffpa_forward, ffpa_forward_raw};
 pub use half::{bf16, f16};
+pub use mask::{Dropout, Mask, MaskElement};
+pub use merge::{Partial, merge_lse};
 pub use options::ForwardOptions;
 pub use plan::{Plan, plan};
-pub use problem::{Operand, Problem};
+pub use problem::{MaskOperand, Operand, Problem};
 pub use refusal::Refusal;
-pub use tensor::{Lse, TensorMut, TensorRef};
+pub use tensor::{Lse, LseRef, TensorMut, TensorRef};
 
 #[cfg(feature = "emulator")]
 pub use ffpa_emulator as emulator;
-pub use ffpa_kernels_gpu::abi::{Matrices, Params};
-pub use ffpa_kernels_gpu::catalog::{Kernel, Strategy};
+pub use ffpa_kernels_gpu::abi::{self, CombineParams, MaskKind, Params};
+pub use ffpa_kernels_gpu::catalog::{Combine, Kernel, PartElement, Strategy};
 pub use ffpa_kernels_gpu::config::{Arch, Dtype};

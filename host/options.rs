@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::element::Family;
+use crate::mask::{Dropout, Mask};
 
 /// Reports progress: called with the number of finished pieces and of all pieces, from any thread.
 pub type Progress = Arc<dyn Fn(usize, usize) + Send + Sync>;
@@ -11,18 +12,22 @@ pub type Progress = Arc<dyn Fn(usize, usize) + Send + Sync>;
 /// Options of a forward call. The default: no mask, scale `1 / sqrt(head_dim)`, the native family.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub struct ForwardOptions {
+pub struct ForwardOptions<'a> {
     /// Whether row `r` sees only the keys `k <= r + kv_len - q_len`.
     pub causal: bool,
     /// What scores are multiplied with; `1 / sqrt(head_dim)` if not given.
     pub scale: Option<f32>,
     /// Which kernels to use.
     pub family: Family,
+    /// What hides keys or shifts scores.
+    pub mask: Option<Mask<'a>>,
+    /// What drops probabilities.
+    pub dropout: Option<Dropout>,
     /// Called as work on the host proceeds (cpu and emulator backends).
     pub progress: Option<Progress>,
 }
 
-impl ForwardOptions {
+impl<'a> ForwardOptions<'a> {
     /// The defaults.
     pub fn new() -> Self {
         Self::default()
@@ -48,18 +53,30 @@ impl ForwardOptions {
         ForwardOptions { family, ..self }
     }
 
+    /// With this mask.
+    pub fn with_mask(self, mask: Mask<'a>) -> Self {
+        ForwardOptions { mask: Some(mask), ..self }
+    }
+
+    /// With this dropout.
+    pub fn with_dropout(self, dropout: Dropout) -> Self {
+        ForwardOptions { dropout: Some(dropout), ..self }
+    }
+
     /// With progress reports.
     pub fn with_progress(self, progress: Progress) -> Self {
         ForwardOptions { progress: Some(progress), ..self }
     }
 }
 
-impl fmt::Debug for ForwardOptions {
+impl fmt::Debug for ForwardOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ForwardOptions")
             .field("causal", &self.causal)
             .field("scale", &self.scale)
             .field("family", &self.family)
+            .field("mask", &self.mask)
+            .field("dropout", &self.dropout)
             .finish_non_exhaustive()
     }
 }

@@ -6,6 +6,9 @@
 
 use crate::problem::Problem;
 
+/// Below so many query rows, heads are packed.
+const FEW_ROWS: usize = 64;
+
 /// What a kernel sees of the query side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuerySide {
@@ -15,8 +18,10 @@ pub(crate) struct QuerySide {
     pub group: usize,
     /// Rows of each.
     pub rows: usize,
-    /// Whether the causal mask applies.
+    /// Whether a causal mask applies.
     pub causal: bool,
+    /// Whether heads are packed, so that a row's place in its head is not its place in the matrix.
+    pub packed: bool,
     /// Bytes from one batch entry, head and row of Q to the next.
     pub q: [usize; 3],
     /// The same of O.
@@ -24,21 +29,21 @@ pub(crate) struct QuerySide {
 }
 
 impl QuerySide {
-    /// Heads packed into rows if their rows leave a tile of `tile_rows` unfilled and lie at equal distances.
-    pub fn of(problem: &Problem, tile_rows: usize) -> Self {
+    /// Heads packed into rows if these are few and lie at equal distances. Dropout counts rows by heads.
+    pub fn of(problem: &Problem) -> Self {
         let [q, _, _, o] = problem.operands.map(|operand| operand.byte_strides);
         let group = problem.q_heads / problem.kv_heads.max(1);
-        let plain =
-            QuerySide { heads: problem.q_heads, group, rows: problem.q_len, causal: problem.causal, q, o };
-        // A single row sees all keys, masked or not. Of several, a causal mask would have to know which they are.
-        let unmasked = problem.q_len == 1 || !problem.causal;
-        if group <= 1 || problem.q_len == 0 || problem.q_len >= tile_rows || !unmasked {
+        // A single row sees all keys.
+        let causal = problem.causal && problem.q_len > 1;
+        let (heads, rows) = (problem.q_heads, problem.q_len);
+        let plain = QuerySide { heads, group, rows, causal, packed: false, q, o };
+        if group <= 1 || rows == 0 || rows >= FEW_ROWS || problem.dropout.is_some() {
             return plain;
         }
         match (fold(q, problem.q_len, group), fold(o, problem.q_len, group)) {
             (Some(q), Some(o)) => {
                 let (heads, rows) = (problem.kv_heads, group * problem.q_len);
-                QuerySide { heads, group: 1, rows, causal: false, q, o }
+                QuerySide { heads, group: 1, rows, causal, packed: true, q, o }
             }
             _ => plain,
         }
@@ -69,27 +74,32 @@ mod tests {
         let mut problem = problem(8, 2, 1);
         problem.causal = true;
         problem.operands[0].byte_strides = [9000, 256, 0];
-        let side = QuerySide::of(&problem, 128);
+        let side = QuerySide::of(&problem);
         assert_eq!((side.heads, side.group, side.rows, side.causal), (2, 1, 4, false));
         assert_eq!((side.q, side.o), ([9000, 1024, 256], [8 * 128, 4 * 128, 128]));
     }
 
     #[test]
     fn several_rows_are_packed_if_heads_follow_each_other() {
-        let side = QuerySide::of(&problem(6, 2, 5), 128);
+        let side = QuerySide::of(&problem(6, 2, 5));
         assert_eq!((side.heads, side.rows, side.q), (2, 15, [6 * 5 * 128, 3 * 5 * 128, 128]));
+        assert!(side.packed && !side.causal);
         let mut apart = problem(6, 2, 5);
         apart.operands[0].byte_strides[1] += 16;
-        assert_eq!(QuerySide::of(&apart, 128).heads, 6);
+        assert_eq!(QuerySide::of(&apart).heads, 6);
         let mut causal = problem(6, 2, 5);
         causal.causal = true;
-        assert_eq!(QuerySide::of(&causal, 128).heads, 6);
+        let side = QuerySide::of(&causal);
+        assert_eq!((side.heads, side.rows, side.causal), (2, 15, true));
     }
 
     #[test]
-    fn full_tiles_and_single_heads_stay_as_they_are() {
-        assert_eq!(QuerySide::of(&problem(6, 2, 128), 128).heads, 6);
-        assert_eq!(QuerySide::of(&problem(2, 2, 1), 128).rows, 1);
-        assert_eq!(QuerySide::of(&problem(2, 2, 0), 128).rows, 0);
+    fn many_rows_and_single_heads_stay_as_they_are() {
+        assert_eq!(QuerySide::of(&problem(6, 2, 64)).heads, 6);
+        assert_eq!(QuerySide::of(&problem(2, 2, 1)).rows, 1);
+        assert_eq!(QuerySide::of(&problem(2, 2, 0)).rows, 0);
+        let mut dropped = problem(6, 2, 5);
+        dropped.dropout = Some(ffpa_kernels_gpu::abi::Dropout::NONE);
+        assert_eq!(QuerySide::of(&dropped).heads, 6);
     }
 }

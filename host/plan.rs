@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use ffpa_kernels_gpu::abi::{Matrices, Params};
+use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params};
 use ffpa_kernels_gpu::catalog::Kernel;
 
 use crate::build_info::BuildInfo;
+use crate::combination::{Combination, Division};
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::packing::QuerySide;
-use crate::problem::Problem;
+use crate::problem::{MaskOperand, Operand, Problem};
 use crate::refusal::Refusal;
 use crate::select::select;
 
@@ -33,10 +34,12 @@ pub struct Plan {
     pub kernel: &'static Kernel,
     /// CTAs; 0 if there is nothing to compute.
     pub grid: u32,
-    /// Bytes of device memory that the kernel needs beside the tensors.
+    /// Bytes of device memory that the kernels need beside the tensors.
     pub workspace_bytes: usize,
     /// The kernel's parameters, all addresses 0.
     pub params: Params,
+    /// What brings the results together if the keys are divided among CTAs.
+    pub combination: Option<Combination>,
     /// Name of the device it was planned for.
     pub device: String,
 }
@@ -47,9 +50,9 @@ pub struct Plan {
 /// A [`Refusal`] if no kernel can take the problem's layout or size; [`Error::HeadDimNotCompiled`],
 /// [`Error::FamilyUnavailable`] or [`Error::DeviceUnsupported`] if this build has none that fits.
 pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
-    let kernel = select(problem, device, build)?;
-    check_alignment(problem, device)?;
-    let side = QuerySide::of(problem, kernel.rows);
+    let side = QuerySide::of(problem);
+    let kernel = select(problem, &side, device, build)?;
+    check_alignment(&problem.operands, problem.on_device, device)?;
     let heads = problem.batch.saturating_mul(side.heads);
     let row_blocks = side.rows.div_ceil(kernel.rows);
     let tiles = row_blocks.checked_mul(heads).filter(|&tiles| tiles <= MAX_GRID);
@@ -58,9 +61,12 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         rows: kernel.rows,
         limit: MAX_GRID,
     })?;
+    let division = Division::of(grid, problem.kv_len, kernel, device);
     let interleave = if side.causal { CAUSAL_INTERLEAVE } else { 1 };
     let head_interleave = (1..=interleave).rev().find(|&n| heads.is_multiple_of(n)).unwrap_or(1);
-    let (score_sign, scale_log2) = match problem.scale {
+    let additive = problem.mask.is_some_and(|mask| mask.kind.is_additive());
+    let (score_factor, scale_log2) = match problem.scale {
+        scale if additive => (scale, std::f32::consts::LOG2_E),
         0.0 => (0.0, 1.0),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
@@ -84,26 +90,46 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         row_blocks: row_blocks as u32,
         head_interleave: head_interleave as u32,
         causal: side.causal.into(),
+        q_len: problem.q_len as u32,
         scale_log2,
-        score_sign,
+        score_factor,
+        mask: problem.mask.map_or(Mask::NONE, mask),
+        dropout: problem.dropout.unwrap_or(Dropout::NONE),
+        parts: division.parts(heads * side.rows),
+    };
+    let combination = match division.count {
+        1 => None,
+        _ => Some(Combination::of_parts(&params, problem.dtype, device, build)?),
     };
     let plan = Plan {
         problem: *problem,
         kernel,
-        grid: grid as u32,
-        workspace_bytes: 0,
+        grid: (grid * division.count) as u32,
+        workspace_bytes: combination.as_ref().map_or(0, Combination::workspace_bytes),
         params,
+        combination,
         device: device.name.clone(),
     };
-    tracing::debug!(kernel = kernel.name, grid, head_interleave, "planned");
+    tracing::debug!(kernel = kernel.name, plan.grid, head_interleave, "planned");
     Ok(plan)
 }
 
-fn check_alignment(problem: &Problem, device: &DeviceInfo) -> Result<(), Refusal> {
+fn mask(operand: MaskOperand) -> Mask {
+    let [batch_stride, head_stride] = [0, 1].map(|i: usize| operand.byte_strides[i] as u64);
+    let [row_stride, key_stride] = [2, 3].map(|i: usize| operand.byte_strides[i] as u32);
+    Mask { base: 0, batch_stride, head_stride, row_stride, key_stride, kind: operand.kind }
+}
+
+/// Refuses operands that the device's kernels cannot access.
+pub(crate) fn check_alignment(
+    operands: &[Operand],
+    on_device: bool,
+    device: &DeviceInfo,
+) -> Result<(), Refusal> {
     let alignment = device.alignment;
-    for operand in &problem.operands {
+    for operand in operands {
         let refuse = |what, bytes| Refusal::Misaligned { tensor: operand.name, what, bytes, alignment };
-        if (problem.on_device || device.host_addresses) && operand.alignment < alignment {
+        if (on_device || device.host_addresses) && operand.alignment < alignment {
             return Err(refuse("the address", operand.alignment));
         }
         let names = ["the batch stride", "the head stride", "the row stride"];
@@ -143,6 +169,13 @@ impl fmt::Display for Plan {
                 f,
                 "  the heads of a group are packed: {} rows on {} heads",
                 self.params.q.rows, self.params.q_heads
+            )?;
+        }
+        if let Some(combination) = &self.combination {
+            writeln!(
+                f,
+                "  the keys are divided into {} parts of {} that {} combines",
+                self.params.parts.count, self.params.parts.keys, combination.kernel.name
             )?;
         }
         write!(

@@ -1,9 +1,11 @@
 //! What is asked, without the data: validated here, once, and nowhere else.
 
+use ffpa_kernels_gpu::abi::{self, MaskKind};
 use ffpa_kernels_gpu::config::Dtype;
 
 use crate::element::{Element, Family};
 use crate::error::Error;
+use crate::mask::{Mask, MaskMemory};
 use crate::options::ForwardOptions;
 use crate::refusal::Refusal;
 use crate::tensor::{Layout, Lse, Memory, MemoryMut, TensorMut, TensorRef};
@@ -58,6 +60,19 @@ pub struct Problem {
     pub on_device: bool,
     /// Q, K, V and O in memory.
     pub operands: [Operand; 4],
+    /// The mask in memory.
+    pub mask: Option<MaskOperand>,
+    /// What drops probabilities, as kernels are told.
+    pub dropout: Option<abi::Dropout>,
+}
+
+/// How a mask lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskOperand {
+    /// What its elements are.
+    pub kind: MaskKind,
+    /// Bytes from one batch entry, query head, query row and key to the next; 0 where it repeats.
+    pub byte_strides: [usize; 4],
 }
 
 impl Problem {
@@ -71,7 +86,7 @@ impl Problem {
         v: &TensorRef<'_, T>,
         o: &TensorMut<'_, T>,
         lse: Option<&Lse<'_>>,
-        options: &ForwardOptions,
+        options: &ForwardOptions<'_>,
     ) -> Result<Self, Error> {
         let [batch, q_heads, q_len, head_dim] = q.layout.shape;
         let [_, kv_heads, kv_len, _] = k.layout.shape;
@@ -96,7 +111,7 @@ impl Problem {
         if !scale.is_finite() {
             return Err(Refusal::ScaleNotFinite { scale }.into());
         }
-        let on_device = same_memory(q, k, v, o, lse)?;
+        let on_device = same_memory(q, k, v, o, lse, options.mask.as_ref())?;
         if let Some(Lse { memory: MemoryMut::Host(data) }) = lse {
             let needed = batch.saturating_mul(q_heads).saturating_mul(q_len);
             if data.len() != needed {
@@ -104,11 +119,14 @@ impl Problem {
             }
         }
         let operands = [
-            operand("q", &q.layout, address(&q.memory))?,
-            operand("k", &k.layout, address(&k.memory))?,
-            operand("v", &v.layout, address(&v.memory))?,
-            operand("out", &o.layout, address_mut(&o.memory))?,
+            operand("q", &q.layout, q.memory.address())?,
+            operand("k", &k.layout, k.memory.address())?,
+            operand("v", &v.layout, v.memory.address())?,
+            operand("out", &o.layout, o.memory.address())?,
         ];
+        let mask =
+            options.mask.map(|mask| mask_operand(&mask, [batch, q_heads, q_len, kv_len])).transpose()?;
+        let dropout = options.dropout.map(|dropout| dropout.parameters()).transpose()?;
         Ok(Problem {
             family: options.family,
             dtype: T::DTYPE,
@@ -123,6 +141,8 @@ impl Problem {
             lse: lse.is_some(),
             on_device,
             operands,
+            mask,
+            dropout: dropout.filter(|dropout| dropout.threshold > 0),
         })
     }
 
@@ -153,6 +173,8 @@ impl Problem {
                 operand("v", kv_heads, kv_len),
                 operand("out", q_heads, q_len),
             ],
+            mask: None,
+            dropout: None,
         }
     }
 
@@ -170,7 +192,8 @@ impl Problem {
     }
 }
 
-fn same_shape(
+/// Refuses two shapes that differ in one of the dimensions.
+pub(crate) fn same_shape(
     first: &'static str,
     a: [usize; 4],
     second: &'static str,
@@ -197,6 +220,7 @@ fn same_memory<T>(
     v: &TensorRef<'_, T>,
     o: &TensorMut<'_, T>,
     lse: Option<&Lse<'_>>,
+    mask: Option<&Mask<'_>>,
 ) -> Result<bool, Refusal> {
     let device = |memory: &Memory<'_, T>| matches!(memory, Memory::Device(_));
     let mut others = vec![
@@ -205,6 +229,7 @@ fn same_memory<T>(
         ("out", matches!(o.memory, MemoryMut::Device(..))),
     ];
     others.extend(lse.map(|lse| ("lse", matches!(lse.memory, MemoryMut::Device(..)))));
+    others.extend(mask.map(|mask| ("mask", matches!(mask.memory, MaskMemory::Device(_)))));
     let on_device = device(&q.memory);
     let name = |on_device| if on_device { "device" } else { "host" };
     match others.into_iter().find(|&(_, other)| other != on_device) {
@@ -218,21 +243,41 @@ fn same_memory<T>(
     }
 }
 
-fn address<T>(memory: &Memory<'_, T>) -> u64 {
-    match memory {
-        Memory::Host(data) => data.as_ptr() as u64,
-        Memory::Device(address) => *address,
+fn mask_operand(mask: &Mask<'_>, scores: [usize; 4]) -> Result<MaskOperand, Refusal> {
+    const NAMES: [&str; 4] = ["batch size", "number of heads", "number of rows", "number of keys"];
+    let bytes = mask.kind.bytes();
+    let mut byte_strides = [0; 4];
+    for i in 0..4 {
+        let (size, expected) = (mask.shape[i], scores[i]);
+        if size != 1 && size != expected {
+            return Err(Refusal::MaskShape { dimension: NAMES[i], size, expected });
+        }
+        // Where there is one element, or one score, no step is ever made.
+        if size > 1 {
+            byte_strides[i] = mask.strides[i].saturating_mul(bytes);
+        }
     }
+    for stride in [byte_strides[2], byte_strides[3]] {
+        if stride > MAX_ROW_STRIDE {
+            return Err(Refusal::RowStrideTooLarge { tensor: "mask", bytes: stride, limit: MAX_ROW_STRIDE });
+        }
+    }
+    if let MaskMemory::Device(address) = mask.memory {
+        let (remains, alignment) = ((address % bytes as u64) as usize, bytes);
+        if remains != 0 {
+            return Err(Refusal::Misaligned {
+                tensor: "mask",
+                what: "the address",
+                bytes: remains,
+                alignment,
+            });
+        }
+    }
+    Ok(MaskOperand { kind: mask.kind, byte_strides })
 }
 
-fn address_mut<T>(memory: &MemoryMut<'_, T>) -> u64 {
-    match memory {
-        MemoryMut::Host(data) => data.as_ptr() as u64,
-        MemoryMut::Device(address, _) => *address,
-    }
-}
-
-fn operand(name: &'static str, layout: &Layout, address: u64) -> Result<Operand, Refusal> {
+/// How a tensor at `address` lies in memory.
+pub(crate) fn operand(name: &'static str, layout: &Layout, address: u64) -> Result<Operand, Refusal> {
     let bytes = |stride: usize| {
         let overflow = Refusal::Overflow { shape: layout.shape, strides: layout.strides };
         stride.checked_mul(2).ok_or(overflow)

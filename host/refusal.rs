@@ -76,6 +76,48 @@ pub enum Refusal {
         /// The scale.
         scale: f32,
     },
+    /// A mask has another number of dimensions than 2, 3 or 4.
+    #[error("a mask has 2 to 4 dimensions, each with a stride; got {shape:?} with strides {strides:?}")]
+    MaskDimensions {
+        /// The mask's dimensions.
+        shape: Vec<usize>,
+        /// Its strides.
+        strides: Vec<usize>,
+    },
+    /// A mask's elements do not lie in its memory.
+    #[error("a mask of {shape:?} with strides {strides:?} needs {needed} elements, the slice has {len}")]
+    MaskTooShort {
+        /// Batch, query heads, query rows, keys.
+        shape: [usize; 4],
+        /// Elements from one to the next.
+        strides: [usize; 4],
+        /// Elements that the mask spans.
+        needed: usize,
+        /// Elements that there are.
+        len: usize,
+    },
+    /// A mask does not broadcast to the scores.
+    #[error("the mask's {dimension} is {size}; it must be 1 or {expected}")]
+    MaskShape {
+        /// The dimension's name.
+        dimension: &'static str,
+        /// Its size.
+        size: usize,
+        /// The call's.
+        expected: usize,
+    },
+    /// A dropout rate is no probability below 1.
+    #[error("dropout rate {rate} is not in 0..1")]
+    DropoutRate {
+        /// The rate.
+        rate: f32,
+    },
+    /// Nothing to merge, or results that cannot be merged in one pass.
+    #[error("{reason}")]
+    Parts {
+        /// Why.
+        reason: &'static str,
+    },
     /// A sequence is longer than a kernel counts.
     #[error("{tensor} has {rows} rows, the limit is {limit}")]
     TooManyRows {

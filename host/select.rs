@@ -6,12 +6,15 @@ use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::element::Family;
 use crate::error::Error;
+use crate::packing::QuerySide;
 use crate::problem::Problem;
 
-/// The best kernel for the problem: of those that the device runs and whose head dim holds the problem's, the one with
-/// the least head dim; among equals, the one for the device's nearest architecture.
+/// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
+/// dim; among equals, that with the smallest tile that holds all rows of a head, or else the largest; among these, one
+/// without masks, and then the one for the device's nearest architecture.
 pub(crate) fn select(
     problem: &Problem,
+    side: &QuerySide,
     device: &DeviceInfo,
     build: &BuildInfo,
 ) -> Result<&'static Kernel, Error> {
@@ -28,8 +31,16 @@ pub(crate) fn select(
         let reason = format!("this build has native kernels for {} only", compiled_archs(build));
         return Err(Error::FamilyUnavailable { family: problem.family, reason });
     }
-    let fitting = kernels.iter().filter(|kernel| kernel.head_dim >= problem.head_dim);
-    let best = fitting.min_by_key(|kernel| (kernel.head_dim, nearness(kernel)));
+    let masked = problem.mask.is_some() || problem.dropout.is_some() || side.packed && side.causal;
+    let takes = |kernel: &&&'static Kernel| kernel.head_dim >= problem.head_dim && (kernel.masked || !masked);
+    let waste = |kernel: &Kernel| match kernel.rows.checked_sub(side.rows) {
+        Some(_) => kernel.rows,
+        None => usize::MAX - kernel.rows,
+    };
+    let best = kernels
+        .iter()
+        .filter(takes)
+        .min_by_key(|kernel| (kernel.head_dim, waste(kernel), kernel.masked, nearness(kernel)));
     best.copied().ok_or_else(|| {
         let mut compiled: Vec<usize> = kernels.iter().map(|kernel| kernel.head_dim).collect();
         compiled.sort_unstable();

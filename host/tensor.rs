@@ -78,6 +78,24 @@ pub(crate) enum Memory<'a, T> {
     Device(u64),
 }
 
+impl<'a, T> Memory<'a, T> {
+    /// The first element's.
+    pub fn address(&self) -> u64 {
+        match self {
+            Memory::Host(data) => data.as_ptr() as u64,
+            Memory::Device(address) => *address,
+        }
+    }
+
+    /// The elements, if they lie in host memory.
+    pub fn slice(&self) -> &'a [T] {
+        match self {
+            Memory::Host(data) => data,
+            Memory::Device(_) => &[],
+        }
+    }
+}
+
 /// An input tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRef<'a, T> {
@@ -139,6 +157,14 @@ pub(crate) enum MemoryMut<'a, T> {
 }
 
 impl<T> MemoryMut<'_, T> {
+    /// The first element's.
+    pub fn address(&self) -> u64 {
+        match self {
+            MemoryMut::Host(data) => data.as_ptr() as u64,
+            MemoryMut::Device(address, _) => *address,
+        }
+    }
+
     fn reborrow(&mut self) -> MemoryMut<'_, T> {
         match self {
             MemoryMut::Host(data) => MemoryMut::Host(data),
@@ -226,6 +252,28 @@ impl<'a> Lse<'a> {
 
     pub(crate) fn reborrow(&mut self) -> Lse<'_> {
         Lse { memory: self.memory.reborrow() }
+    }
+}
+
+/// A log-sum-exp to read: f32 `[batch, heads, rows]`, contiguous.
+#[derive(Clone, Copy, Debug)]
+pub struct LseRef<'a> {
+    pub(crate) memory: Memory<'a, f32>,
+}
+
+impl<'a> LseRef<'a> {
+    /// In host memory.
+    pub fn host(data: &'a [f32]) -> Self {
+        LseRef { memory: Memory::Host(data) }
+    }
+
+    /// In device memory.
+    ///
+    /// # Safety
+    /// `batch * heads * rows` floats from `address` on are live on the engine's device, and nothing writes to them until the
+    /// call's work on the device is done.
+    pub unsafe fn device(address: u64) -> Self {
+        LseRef { memory: Memory::Device(address) }
     }
 }
 

@@ -6,12 +6,18 @@
 
 mod support;
 
-use ffpa::{Arch, BackendKind, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward};
+use ffpa::{
+    Arch, BackendKind, Dropout, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward,
+};
 use support::cases::{Case, LayoutKind, load};
 use support::compare::{check_lse, check_output};
+use support::dropout::is_kept;
 use support::inputs::Normal;
 use support::layout::{Inputs, Placed, TestElement};
+use support::mask::MaskData;
 use support::reference::{Answer, Call};
+
+const DROPOUT_SEED: u64 = 0x0123_4567_89AB_CDEF;
 
 /// One test per file of cases, and one that no file is forgotten.
 macro_rules! suite {
@@ -52,6 +58,9 @@ suite! {
     many_heads,
     large_head_dims,
     decoding,
+    masks,
+    dropout,
+    divided_keys,
 }
 
 fn backends() -> Vec<Engine> {
@@ -116,8 +125,9 @@ fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
     }
 
     let inputs = Inputs::<T>::new(case.layout, [q_shape, kv_shape, kv_shape], [&q, &k, &v]);
-    let first = call(engine, case, &inputs, q_shape)?;
-    let second = call(engine, case, &inputs, q_shape)?;
+    let mask = case.mask.as_ref().map(|mask| MaskData::new(case, mask));
+    let first = call(engine, case, &inputs, mask.as_ref(), q_shape)?;
+    let second = call(engine, case, &inputs, mask.as_ref(), q_shape)?;
     if first.bits != second.bits {
         return Err("a second run gave other bits".into());
     }
@@ -134,11 +144,21 @@ fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
         q,
         k,
         v,
+        terms: mask.map_or(vec![], |mask| mask.terms),
+        kept: case.dropout.map_or(vec![], |rate| kept(case, rate)),
+        kept_share: 1.0 - f64::from(case.dropout.unwrap_or(0.0)),
     };
     let exact = call.exact();
     let fair = call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32);
     check_output(&first.answer.o, &exact.o, &fair.o, T::BITS).map_err(|e| format!("{}: {e}", T::NAME))?;
     check_lse(&first.answer.lse, &exact.lse, call.largest_score()).map_err(|e| format!("{}: {e}", T::NAME))
+}
+
+/// Which probabilities of a case dropout keeps.
+fn kept(case: &Case, rate: f32) -> Vec<bool> {
+    let (heads, rows, keys) = (case.batch * case.heads, case.q_len, case.kv_len());
+    let scores = (0..heads * rows * keys).map(|i| (i / keys / rows, i / keys % rows, i % keys));
+    scores.map(|(head, row, key)| is_kept(rate, DROPOUT_SEED, case.seed as u32, head, row, key)).collect()
 }
 
 struct Run {
@@ -151,6 +171,7 @@ fn call<T: TestElement>(
     engine: &Engine,
     case: &Case,
     inputs: &Inputs<T>,
+    mask: Option<&MaskData>,
     q_shape: [usize; 4],
 ) -> Result<Run, String> {
     let rows: usize = q_shape[..3].iter().product();
@@ -163,7 +184,9 @@ fn call<T: TestElement>(
     let output_before = output.bits();
 
     let options = ForwardOptions::new().with_causal(case.causal);
-    let options = case.scale.map_or(options.clone(), |scale| options.with_scale(scale));
+    let mut options = case.scale.map_or(options.clone(), |scale| options.with_scale(scale));
+    options.mask = mask.map(|mask| mask.view()).transpose().map_err(|e| e.to_string())?;
+    options.dropout = case.dropout.map(|rate| Dropout { rate, seed: DROPOUT_SEED, offset: case.seed as u32 });
     let views =
         inputs.tensors().map(|tensor| TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides));
     let [q, k, v] = views.map(|view| view.map_err(|e| e.to_string()));

@@ -11,7 +11,7 @@ fn call(
     q: [usize; 4],
     k: [usize; 4],
     v: [usize; 4],
-    options: &ForwardOptions,
+    options: &ForwardOptions<'_>,
 ) -> Result<(), Error> {
     let zeros = |shape: [usize; 4]| vec![f16::ZERO; shape.iter().product()];
     let (q_data, k_data, v_data, mut o_data) = (zeros(q), zeros(k), zeros(v), zeros(q));
@@ -26,7 +26,7 @@ fn call(
     .map(drop)
 }
 
-fn sentence(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &ForwardOptions) -> String {
+fn sentence(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &ForwardOptions<'_>) -> String {
     let sentences = [Engine::cpu(), Engine::emulator(Arch::Sm89)]
         .map(|engine| call(&engine, q, k, v, options).expect_err("it should be refused").to_string());
     assert_eq!(sentences[0], sentences[1], "both backends refuse alike");
@@ -35,7 +35,7 @@ fn sentence(q: [usize; 4], k: [usize; 4], v: [usize; 4], options: &ForwardOption
 
 const FINE: [usize; 4] = [1, 2, 16, 64];
 
-fn none() -> ForwardOptions {
+fn none() -> ForwardOptions<'static> {
     ForwardOptions::new()
 }
 
@@ -139,7 +139,7 @@ fn grids_that_are_too_large() {
     let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "4294967296 query tiles (batch x heads x tiles of 128 rows) exceed a grid's 2147483647; split the batch"
+        "4294967296 query tiles (batch x heads x tiles of 16 rows) exceed a grid's 2147483647; split the batch"
     );
 }
 

@@ -39,7 +39,7 @@ fn scales_become_a_sign_and_a_positive_factor() {
         let mut problem = Problem::contiguous(Dtype::F16, [1, 1, 1, 16, 16, 64]);
         problem.scale = scale;
         let plan = plan(&problem, &DeviceInfo::cpu(), &BuildInfo::current()).expect("there is a kernel");
-        (plan.params.score_sign, plan.params.scale_log2)
+        (plan.params.score_factor, plan.params.scale_log2)
     };
     let log2_e = std::f32::consts::LOG2_E;
     assert_eq!(with(0.5), (1.0, 0.5 * log2_e));
@@ -51,7 +51,7 @@ fn scales_become_a_sign_and_a_positive_factor() {
 #[test]
 fn heads_are_interleaved_in_groups_that_divide_them() {
     let with = |heads, causal| {
-        let mut problem = Problem::contiguous(Dtype::F16, [3, heads, 1, 16, 16, 64]);
+        let mut problem = Problem::contiguous(Dtype::F16, [3, heads, 1, 128, 16, 64]);
         problem.causal = causal;
         plan(&problem, &DeviceInfo::cpu(), &BuildInfo::current())
             .expect("there is a kernel")

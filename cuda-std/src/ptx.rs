@@ -135,6 +135,15 @@ impl Warp for Ptx {
     }
 
     #[inline(always)]
+    fn unpack_f16(self, word: u32) -> f32 {
+        compute!("{{ .reg .b16 low, high; mov.b32 {{low, high}}, {1}; cvt.f32.f16 {0}, low; }}", r: reg32, in(reg32) word)
+    }
+    #[inline(always)]
+    fn float_from_bits(self, bits: u32) -> f32 {
+        f32::from_bits(bits)
+    }
+
+    #[inline(always)]
     fn shuffle_xor(self, value: f32, mask: u32) -> f32 {
         // SAFETY: all lanes take part, since kernels cannot diverge.
         unsafe { shfl_sync_bfly_f32(FULL_WARP, value, mask, 31) }
@@ -203,7 +212,28 @@ impl Warp for Ptx {
         [a, b, c, d]
     }
 
-    // Predicates are made inside the asm: a branch around a store would be a lane-dependent one.
+    // Predicates are made inside the asm: a branch around an access would be a lane-dependent one.
+    #[inline(always)]
+    unsafe fn load_global<const BYTES: usize>(self, address: u64, mask: bool) -> u32 {
+        const { assert!(BYTES == 1 || BYTES == 2 || BYTES == 4) };
+        let mut value = 0;
+        match BYTES {
+            1 => instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p ld.global.u8 {0}, [{1}]; }}";
+                inout(reg32) value, in(reg64) address, in(reg32) mask as u32,),
+            2 => instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p ld.global.u16 {0}, [{1}]; }}";
+                inout(reg32) value, in(reg64) address, in(reg32) mask as u32,),
+            _ => instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p ld.global.u32 {0}, [{1}]; }}";
+                inout(reg32) value, in(reg64) address, in(reg32) mask as u32,),
+        }
+        value
+    }
+    #[inline(always)]
+    unsafe fn load_global_x4(self, address: u64, mask: bool) -> [u32; 4] {
+        let [mut a, mut b, mut c, mut d] = [0; 4];
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {5}, 0; @p ld.global.v4.u32 {{{0}, {1}, {2}, {3}}}, [{4}]; }}";
+            inout(reg32) a, inout(reg32) b, inout(reg32) c, inout(reg32) d, in(reg64) address, in(reg32) mask as u32,);
+        [a, b, c, d]
+    }
     #[inline(always)]
     unsafe fn store_global_x4(self, address: u64, [a, b, c, d]: [u32; 4], mask: bool) {
         instruction!("{{ .reg .pred p; setp.ne.u32 p, {5}, 0; @p st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}}; }}";
@@ -213,6 +243,11 @@ impl Warp for Ptx {
     unsafe fn store_global_f32(self, address: u64, value: f32, mask: bool) {
         instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p st.global.f32 [{0}], {1}; }}";
             in(reg64) address, in(reg32) value, in(reg32) mask as u32,);
+    }
+    #[inline(always)]
+    unsafe fn store_global_f32x2(self, address: u64, [a, b]: [f32; 2], mask: bool) {
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {3}, 0; @p st.global.v2.f32 [{0}], {{{1}, {2}}}; }}";
+            in(reg64) address, in(reg32) a, in(reg32) b, in(reg32) mask as u32,);
     }
 
     #[inline(always)]

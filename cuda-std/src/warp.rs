@@ -26,10 +26,12 @@ pub trait LaneU32:
     + Shl<u32, Output = Self>
     + Shr<u32, Output = Self>
 {
+    /// The lower and the upper 32 bits of the 64-bit product (`mul.lo.u32`, `mul.hi.u32`).
+    fn multiply_wide(self, other: u32) -> [Self; 2];
 }
 
 /// A lane-varying `u64`: a global address or a byte offset from one.
-pub trait LaneU64: Copy + Add<Output = Self> + Add<u64, Output = Self> {}
+pub trait LaneU64: Copy + Add<Output = Self> + Add<u64, Output = Self> + Shl<u32, Output = Self> {}
 
 /// A lane-varying `f32`. Operators round to nearest even, as IEEE 754 has it.
 pub trait LaneF32:
@@ -45,7 +47,13 @@ pub trait LaneF32:
 /// A lane-varying predicate. It converts to nothing: see [`Warp::select`] and [`Warp::vote_any`].
 pub trait LaneBool: Copy + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
 
-impl LaneU32 for u32 {}
+impl LaneU32 for u32 {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn multiply_wide(self, other: u32) -> [u32; 2] {
+        let product = self as u64 * other as u64;
+        [product as u32, (product >> 32) as u32]
+    }
+}
 impl LaneU64 for u64 {}
 impl LaneF32 for f32 {}
 impl LaneBool for bool {}
@@ -103,6 +111,11 @@ pub trait Warp: Copy {
     fn pack_f16(self, low: Self::F32, high: Self::F32) -> Self::U32;
     /// Two floats rounded to nearest even bf16, `low` in bits 0..16 (`cvt.rn.bf16x2.f32`).
     fn pack_bf16(self, low: Self::F32, high: Self::F32) -> Self::U32;
+
+    /// The f16 in bits 0..16, widened (`cvt.f32.f16`).
+    fn unpack_f16(self, word: Self::U32) -> Self::F32;
+    /// The float of these bits (`mov.b32`).
+    fn float_from_bits(self, bits: Self::U32) -> Self::F32;
 
     // ---- Across the warp ----------------------------------------------------------------------------------------
 
@@ -176,6 +189,22 @@ pub trait Warp: Copy {
 
     // ---- Global memory ------------------------------------------------------------------------------------------
 
+    /// `BYTES` (1, 2 or 4) bytes from a global address that is a multiple of as many, zero-extended, in the lanes where `mask`
+    /// holds; 0 in the others (`@p ld.global.u8`, `.u16`, `.u32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the bytes lie in a live buffer that nothing writes to.
+    #[track_caller]
+    unsafe fn load_global<const BYTES: usize>(self, address: Self::U64, mask: Self::Bool) -> Self::U32;
+
+    /// Four 32-bit words from a 16-byte aligned global address, in the lanes where `mask` holds; 0 in the others
+    /// (`@p ld.global.v4.u32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 16 bytes lie in a live buffer that nothing writes to.
+    #[track_caller]
+    unsafe fn load_global_x4(self, address: Self::U64, mask: Self::Bool) -> [Self::U32; 4];
+
     /// Stores four 32-bit words to a 16-byte aligned global address, in the lanes where `mask` holds
     /// (`@p st.global.v4.b32`).
     ///
@@ -190,6 +219,13 @@ pub trait Warp: Copy {
     /// Where `mask` holds, the 4 bytes lie in a live buffer that nothing else accesses.
     #[track_caller]
     unsafe fn store_global_f32(self, address: Self::U64, value: Self::F32, mask: Self::Bool);
+
+    /// Stores two floats to an 8-byte aligned global address, in the lanes where `mask` holds (`@p st.global.v2.f32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 8 bytes lie in a live buffer that nothing else accesses.
+    #[track_caller]
+    unsafe fn store_global_f32x2(self, address: Self::U64, value: [Self::F32; 2], mask: Self::Bool);
 
     // ---- Asynchronous copies ------------------------------------------------------------------------------------
 

@@ -77,6 +77,14 @@ operator!(Mul::mul for f32, f32 => |a: f32, b: f32| a * b);
 operator!(BitAnd::bitand for bool => |a: bool, b: bool| a & b);
 operator!(BitOr::bitor for bool => |a: bool, b: bool| a | b);
 
+impl Shl<u32> for Lanes<u64> {
+    type Output = Self;
+    #[inline]
+    fn shl(self, bits: u32) -> Self {
+        self.map(|a| a << bits)
+    }
+}
+
 impl Neg for Lanes<f32> {
     type Output = Self;
     #[inline]
@@ -93,7 +101,12 @@ impl Not for Lanes<bool> {
     }
 }
 
-impl LaneU32 for Lanes<u32> {}
+impl LaneU32 for Lanes<u32> {
+    fn multiply_wide(self, other: u32) -> [Self; 2] {
+        let product = self.map(|a| u64::from(a) * u64::from(other));
+        [product.map(|p| p as u32), product.map(|p| (p >> 32) as u32)]
+    }
+}
 impl LaneU64 for Lanes<u64> {}
 impl LaneF32 for Lanes<f32> {}
 impl LaneBool for Lanes<bool> {}

@@ -89,6 +89,21 @@ impl<'a> Emu<'a> {
         matrix::distribute(&self.read_shared(address, Access::MatrixLoad, at), transposed)
     }
 
+    fn load_global_bytes<const N: usize>(
+        self,
+        address: Lanes<u64>,
+        mask: Lanes<bool>,
+        location: &'static Location<'static>,
+    ) -> [[u8; N]; 32] {
+        let mut bytes = [[0; N]; 32];
+        for lane in (0..32).filter(|&lane| mask.0[lane]) {
+            let place = self.place(lane, Access::Load, location);
+            bytes[lane] = self.cta.global.read(address.0[lane], place).unwrap_or_else(|fault| fault.raise());
+            self.cta.count(|c| c.global_bytes_read += N as u64);
+        }
+        bytes
+    }
+
     fn store_global<const N: usize>(
         self,
         address: Lanes<u64>,
@@ -119,6 +134,15 @@ impl<'a> Emu<'a> {
         self.cta.copies[self.warp].borrow_mut().start(CopyInFlight { address: to, bytes: source, place });
         Ok(())
     }
+}
+
+/// Each lane's 16 bytes as four words.
+fn words(bytes: &[[u8; 16]; 32]) -> [Lanes<u32>; 4] {
+    std::array::from_fn(|word| {
+        Lanes::from_fn(|lane| {
+            u32::from_le_bytes(bytes[lane][4 * word..4 * word + 4].try_into().expect("4 bytes"))
+        })
+    })
 }
 
 /// Wavefronts beyond the least possible, as [`cuda_std::swizzle::bank_conflicts`], for the common sizes.
@@ -196,6 +220,13 @@ impl Warp for Emu<'_> {
         low.zip(high, arithmetic::pack_bf16)
     }
 
+    fn unpack_f16(self, word: Lanes<u32>) -> Lanes<f32> {
+        word.map(|bits| f16::from_bits(bits as u16).to_f32())
+    }
+    fn float_from_bits(self, bits: Lanes<u32>) -> Lanes<f32> {
+        bits.map(f32::from_bits)
+    }
+
     fn shuffle_xor(self, value: Lanes<f32>, mask: u32) -> Lanes<f32> {
         Lanes::from_fn(|lane| value.0[lane ^ mask as usize])
     }
@@ -222,12 +253,7 @@ impl Warp for Emu<'_> {
     }
     unsafe fn load_shared_x4(self, address: Lanes<u32>) -> [Lanes<u32>; 4] {
         self.cta.count(|c| c.shared_loads += 1);
-        let bytes = self.read_shared::<16>(address, Access::Load, Location::caller());
-        std::array::from_fn(|word| {
-            Lanes::from_fn(|lane| {
-                u32::from_le_bytes(bytes[lane][4 * word..4 * word + 4].try_into().expect("4 bytes"))
-            })
-        })
+        words(&self.read_shared(address, Access::Load, Location::caller()))
     }
     unsafe fn load_shared_f32(self, address: Lanes<u32>) -> Lanes<f32> {
         self.cta.count(|c| c.shared_loads += 1);
@@ -247,6 +273,14 @@ impl Warp for Emu<'_> {
         self.load_matrix(address, true, Location::caller())
     }
 
+    unsafe fn load_global<const BYTES: usize>(self, address: Lanes<u64>, mask: Lanes<bool>) -> Lanes<u32> {
+        const { assert!(BYTES == 1 || BYTES == 2 || BYTES == 4) };
+        let bytes = self.load_global_bytes::<BYTES>(address, mask, Location::caller());
+        Lanes::from_fn(|lane| bytes[lane].iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
+    }
+    unsafe fn load_global_x4(self, address: Lanes<u64>, mask: Lanes<bool>) -> [Lanes<u32>; 4] {
+        words(&self.load_global_bytes(address, mask, Location::caller()))
+    }
     unsafe fn store_global_x4(self, address: Lanes<u64>, value: [Lanes<u32>; 4], mask: Lanes<bool>) {
         self.store_global(address, mask, Location::caller(), |lane| {
             let mut bytes = [0; 16];
@@ -258,6 +292,15 @@ impl Warp for Emu<'_> {
     }
     unsafe fn store_global_f32(self, address: Lanes<u64>, value: Lanes<f32>, mask: Lanes<bool>) {
         self.store_global(address, mask, Location::caller(), |lane| value.0[lane].to_le_bytes());
+    }
+
+    unsafe fn store_global_f32x2(self, address: Lanes<u64>, [a, b]: [Lanes<f32>; 2], mask: Lanes<bool>) {
+        self.store_global(address, mask, Location::caller(), |lane| {
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&a.0[lane].to_le_bytes());
+            bytes[4..].copy_from_slice(&b.0[lane].to_le_bytes());
+            bytes
+        });
     }
 
     unsafe fn cp_async(self, destination: Lanes<u32>, source: Lanes<u64>, bytes: Lanes<u32>) {

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use ffpa_emulator::{Buffer, Buffers, Launch, launch};
-use ffpa_kernels_gpu::abi::Params;
-use ffpa_kernels_gpu::catalog::emulate;
+use ffpa_emulator::{Buffer, Buffers, Counters, Launch, launch};
+use ffpa_kernels_gpu::abi::{CombineParams, Params};
+use ffpa_kernels_gpu::catalog::{emulate, emulate_combine};
 use ffpa_kernels_gpu::config::Arch;
 
-use super::{Backend, BackendKind, HostTensors, Report, Tensors};
+use super::{Backend, BackendKind, HostParts, HostTensors, PartTensors, Report, Tensors};
+use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::options::Progress;
@@ -35,7 +36,7 @@ impl Backend for Emulator {
     }
 
     fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error> {
-        let HostTensors { q, k, v, o, lse } = tensors.host(BackendKind::Emulator)?;
+        let HostTensors { q, k, v, mask, o, lse } = tensors.host(BackendKind::Emulator)?;
         let mut params = plan.params;
         let mut buffers = vec![
             Buffer::read_only("q", q),
@@ -52,18 +53,65 @@ impl Backend for Emulator {
             params.lse = buffer.address();
             buffers.push(buffer);
         }
-        self.launch(plan, &params, &Buffers(buffers), progress)
+        if let Some(mask) = mask {
+            let buffer = Buffer::read_only("mask", mask);
+            params.mask.base = buffer.address();
+            buffers.push(buffer);
+        }
+        // As on a device, the workspace holds anything before the first launch.
+        let mut workspace = vec![u128::MAX; plan.workspace_bytes.div_ceil(16)];
+        let workspace = Buffer::read_write("workspace", bytemuck::cast_slice_mut(&mut workspace));
+        let combine = plan.combination.as_ref().map(|c| (c, c.place(workspace.address(), &mut params)));
+        buffers.push(workspace);
+        let buffers = Buffers(buffers);
+        let start = Instant::now();
+        let mut counters = self.forward(plan, &params, &buffers, progress)?;
+        if let Some((combination, params)) = combine {
+            counters = counters + self.combine_parts(combination, &params, &buffers)?;
+        }
+        let elapsed = Some(start.elapsed());
+        Ok(Report { counters: Some(counters), ..Report::new(plan, BackendKind::Emulator, elapsed) })
+    }
+
+    fn combine(&self, combination: &Combination, parts: PartTensors<'_>) -> Result<Report, Error> {
+        let HostParts { outputs, lses, o, lse } = parts.host(BackendKind::Emulator)?;
+        // On a device the parts would be uploaded one behind the other.
+        let span = outputs.iter().map(|part| part.len()).max().unwrap_or(0).next_multiple_of(16);
+        let mut stacked = vec![0_u128; span / 16 * outputs.len()];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut stacked);
+        for (to, from) in bytes.chunks_mut(span.max(1)).zip(&outputs) {
+            to[..from.len()].copy_from_slice(from);
+        }
+        let stacked_lse = lses.concat();
+        let mut params = combination.params;
+        let mut buffers = vec![
+            Buffer::read_only("parts", bytes),
+            Buffer::read_only("parts' lse", bytemuck::cast_slice(&stacked_lse)),
+            Buffer::read_write("out", o),
+        ];
+        (params.first.base, params.part_stride) = (buffers[0].address(), span as u64);
+        (params.first_lse, params.lse_part_stride) = (buffers[1].address(), 4 * u64::from(params.rows));
+        params.o.base = buffers[2].address();
+        if let Some(lse) = lse {
+            buffers.push(Buffer::read_write("lse", bytemuck::cast_slice_mut(lse)));
+            params.lse = buffers[3].address();
+        }
+        let start = Instant::now();
+        let counters = self.combine_parts(combination, &params, &Buffers(buffers))?;
+        let elapsed = Some(start.elapsed());
+        let report = Report::of_combination(combination, BackendKind::Emulator, &self.device, elapsed);
+        Ok(Report { counters: Some(counters), ..report })
     }
 }
 
 impl Emulator {
-    fn launch(
+    fn forward(
         &self,
         plan: &Plan,
         params: &Params,
         buffers: &Buffers<'_>,
         progress: Option<&Progress>,
-    ) -> Result<Report, Error> {
+    ) -> Result<Counters, Error> {
         let kernel = plan.kernel;
         let report = progress.map(|progress| {
             let total = plan.grid as usize;
@@ -76,15 +124,29 @@ impl Emulator {
             seed: self.seed,
             progress: report.as_ref().map(|f| f as &(dyn Fn(u32) + Sync)),
         };
-        let start = Instant::now();
         let counters = launch(&shape, buffers, |warp| {
             // SAFETY: the emulator checks every access against the launch's buffers and memory.
             let known = unsafe { emulate(kernel.name, warp, params) };
             assert!(known, "{} is not in the catalog", kernel.name);
         });
-        let counters =
-            counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })?;
-        let elapsed = Some(start.elapsed());
-        Ok(Report { counters: Some(counters), ..Report::new(plan, BackendKind::Emulator, elapsed) })
+        counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })
+    }
+
+    fn combine_parts(
+        &self,
+        combination: &Combination,
+        params: &CombineParams,
+        buffers: &Buffers<'_>,
+    ) -> Result<Counters, Error> {
+        let kernel = combination.kernel;
+        let entry = kernel.entry();
+        let (grid, warps) = (combination.grid, entry.threads / 32);
+        let shape = Launch { grid, warps, shared_bytes: entry.shared_bytes, seed: self.seed, progress: None };
+        let counters = launch(&shape, buffers, |warp| {
+            // SAFETY: as above.
+            let known = unsafe { emulate_combine(kernel.name, warp, params) };
+            assert!(known, "{} is not in the catalog", kernel.name);
+        });
+        counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod emulator;
 use std::fmt;
 use std::time::Duration;
 
+use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::options::Progress;
@@ -57,7 +58,8 @@ pub struct Report {
     /// How long the computation took, without copies between host and device. `None` if it was only started: work on
     /// device tensors runs asynchronously.
     pub elapsed: Option<Duration>,
-    /// Floating-point operations, as [`Problem::flops`](crate::Problem::flops) counts them.
+    /// Floating-point operations, as [`Problem::flops`](crate::Problem::flops) counts them; of a merge, two per element and
+    /// part.
     pub flops: f64,
     /// What the emulator counted.
     #[cfg(feature = "emulator")]
@@ -76,6 +78,25 @@ impl Report {
             counters: None,
         }
     }
+
+    pub(crate) fn of_combination(
+        combination: &Combination,
+        backend: BackendKind,
+        device: &DeviceInfo,
+        elapsed: Option<Duration>,
+    ) -> Self {
+        let params = &combination.params;
+        let elements = f64::from(params.rows) * f64::from(params.head_dim);
+        Report {
+            backend,
+            kernel: combination.kernel.name,
+            device: device.name.clone(),
+            elapsed,
+            flops: 2.0 * f64::from(params.parts) * elements,
+            #[cfg(feature = "emulator")]
+            counters: None,
+        }
+    }
 }
 
 /// The tensors of a plan, as bytes in host memory.
@@ -83,19 +104,22 @@ pub(crate) struct HostTensors<'a> {
     pub q: &'a [u8],
     pub k: &'a [u8],
     pub v: &'a [u8],
+    pub mask: Option<&'a [u8]>,
     pub o: &'a mut [u8],
     pub lse: Option<&'a mut [f32]>,
 }
 
-/// The tensors of a plan, as device addresses; 0 for no log-sum-exp.
+/// The tensors of a plan, as device addresses; 0 for no mask, no log-sum-exp, and the engine's own workspace.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend has device memory"))]
 pub(crate) struct DeviceTensors {
     pub q: u64,
     pub k: u64,
     pub v: u64,
+    pub mask: u64,
     pub o: u64,
     pub lse: u64,
+    pub workspace: u64,
     /// The caller's stream; the engine's if none.
     pub stream: Option<usize>,
 }
@@ -117,6 +141,43 @@ impl<'a> Tensors<'a> {
     }
 }
 
+/// Results to combine, in host memory.
+pub(crate) struct HostParts<'a> {
+    pub outputs: Vec<&'a [u8]>,
+    pub lses: Vec<&'a [f32]>,
+    pub o: &'a mut [u8],
+    pub lse: Option<&'a mut [f32]>,
+}
+
+/// Results to combine, as device addresses; 0 for no log-sum-exp.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend has device memory"))]
+pub(crate) struct DeviceParts {
+    pub first: u64,
+    pub part_stride: u64,
+    pub first_lse: u64,
+    pub lse_part_stride: u64,
+    pub o: u64,
+    pub lse: u64,
+}
+
+/// Results to combine.
+pub(crate) enum PartTensors<'a> {
+    Host(HostParts<'a>),
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend has device memory"))]
+    Device(DeviceParts),
+}
+
+impl<'a> PartTensors<'a> {
+    /// For backends without device memory.
+    fn host(self, backend: BackendKind) -> Result<HostParts<'a>, Refusal> {
+        match self {
+            PartTensors::Host(parts) => Ok(parts),
+            PartTensors::Device(_) => Err(Refusal::DeviceMemory { backend: backend.name() }),
+        }
+    }
+}
+
 /// Runs plans.
 pub(crate) trait Backend: Send + Sync {
     fn kind(&self) -> BackendKind;
@@ -125,6 +186,9 @@ pub(crate) trait Backend: Send + Sync {
     fn device(&self) -> &DeviceInfo;
 
     fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error>;
+
+    /// Combines results over parts of the keys, whose elements are the output's.
+    fn combine(&self, combination: &Combination, parts: PartTensors<'_>) -> Result<Report, Error>;
 
     /// Waits for all that was started.
     fn synchronize(&self) -> Result<(), Error> {

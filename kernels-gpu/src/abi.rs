@@ -33,6 +33,104 @@ impl Matrices {
     }
 }
 
+/// What a mask's elements are.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MaskKind {
+    /// There is no mask.
+    None,
+    /// A byte: 0 hides the key.
+    Bool,
+    /// Added to the scaled score, f16.
+    F16,
+    /// Added to the scaled score, bf16.
+    Bf16,
+    /// Added to the scaled score, f32.
+    F32,
+}
+
+impl MaskKind {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            MaskKind::None => 0,
+            MaskKind::Bool => 1,
+            MaskKind::F16 | MaskKind::Bf16 => 2,
+            MaskKind::F32 => 4,
+        }
+    }
+
+    /// Whether it is added to scores.
+    pub const fn is_additive(self) -> bool {
+        matches!(self, MaskKind::F16 | MaskKind::Bf16 | MaskKind::F32)
+    }
+}
+
+/// A mask: an element per (batch, query head, query row, key). Strides are in bytes; a stride of 0 broadcasts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mask {
+    /// Address of the first element.
+    pub base: u64,
+    /// Bytes from one batch entry to the next.
+    pub batch_stride: u64,
+    /// Bytes from one query head to the next.
+    pub head_stride: u64,
+    /// Bytes from one query row to the next.
+    pub row_stride: u32,
+    /// Bytes from one key to the next.
+    pub key_stride: u32,
+    /// What its elements are.
+    pub kind: MaskKind,
+}
+
+impl Mask {
+    /// No mask.
+    pub const NONE: Mask =
+        Mask { base: 0, batch_stride: 0, head_stride: 0, row_stride: 0, key_stride: 0, kind: MaskKind::None };
+}
+
+/// Dropout of probabilities: see [`dropout`](crate::dropout).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// The generator's key.
+    pub seed: [u32; 2],
+    /// Last word of the generator's counter.
+    pub offset: u32,
+    /// Random words below this drop their probability; 0 for no dropout.
+    pub threshold: u32,
+    /// What kept probabilities are multiplied with: 1 over the share that is kept.
+    pub scale: f32,
+}
+
+impl Dropout {
+    /// No dropout.
+    pub const NONE: Dropout = Dropout { seed: [0; 2], offset: 0, threshold: 0, scale: 1.0 };
+}
+
+/// Where results over a part of the keys go, for [`combine`](crate::combine) to bring together.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parts {
+    /// Address of the normalised outputs, f32 `[parts, batch, q_heads, q_len, head_dim]` contiguous; 0 if there are no parts
+    /// and results go to the output.
+    pub o: u64,
+    /// Address of the log-sum-exps, f32 `[parts, batch, q_heads, q_len]` contiguous.
+    pub lse: u64,
+    /// Rows of one part: `batch * q_heads * q_len`.
+    pub rows: u64,
+    /// Parts, at least 1.
+    pub count: u32,
+    /// Keys of each part but the last, a multiple of the kernel's tile.
+    pub keys: u32,
+}
+
+impl Parts {
+    /// All keys in one.
+    pub const NONE: Parts = Parts { o: 0, lse: 0, rows: 0, count: 1, keys: u32::MAX };
+}
+
 /// Parameters of a forward kernel, by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,20 +157,58 @@ pub struct Params {
     pub head_interleave: u32,
     /// 1 if row `r` sees only keys `k <= r + kv_len - q_len` (bottom-right causal), else 0.
     pub causal: u32,
+    /// Query rows of a head. Fewer than `q.rows` if the rows of several heads are packed into one matrix, head by head: then
+    /// `q_heads` counts the packed ones.
+    pub q_len: u32,
     /// Softmax scale times log2(e), positive: probabilities are `2^(scale_log2 * score - max)`.
     pub scale_log2: f32,
     /// What raw scores are multiplied with before everything else: 1, or -1 for a negative scale, or 0 for scale 0.
     ///
     /// This keeps `scale_log2` positive, so that the largest raw score is the largest scaled one, and masked scores
-    /// (-inf) never meet a zero factor.
-    pub score_sign: f32,
+    /// (-inf) never meet a zero factor. With an additive mask it is the whole scale, so that the mask's terms are added as they
+    /// are and none overflows, and `scale_log2` is log2(e).
+    pub score_factor: f32,
+    /// What hides keys or shifts scores.
+    pub mask: Mask,
+    /// What drops probabilities.
+    pub dropout: Dropout,
+    /// How keys are divided among CTAs.
+    pub parts: Parts,
+}
+
+/// Parameters of a combining kernel, by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CombineParams {
+    /// Outputs of the first part, each normalised over its own keys.
+    pub first: Matrices,
+    /// Bytes from one part to the next, modulo 2^64.
+    pub part_stride: u64,
+    /// Address of the first part's log-sum-exps, f32 `[batch, heads, rows]` contiguous.
+    pub first_lse: u64,
+    /// Bytes from one part's log-sum-exps to the next, modulo 2^64.
+    pub lse_part_stride: u64,
+    /// The combined output.
+    pub o: Matrices,
+    /// Address of the combined log-sum-exp, f32 `[batch, heads, rows]` contiguous; 0 to leave it out.
+    pub lse: u64,
+    /// Parts.
+    pub parts: u32,
+    /// Heads.
+    pub heads: u32,
+    /// Rows of all batch entries and heads.
+    pub rows: u32,
+    /// Valid columns, a multiple of 8.
+    pub head_dim: u32,
 }
 
 // What the device reads is what the host wrote, whatever the compilers.
 const _: () = {
     assert!(size_of::<Matrices>() == 32);
     assert!(offset_of!(Matrices, row_stride) == 24);
-    assert!(size_of::<Params>() == 4 * 32 + 8 + 8 * 4);
-    assert!(offset_of!(Params, lse) == 128);
-    assert!(offset_of!(Params, score_sign) == 164);
+    assert!(size_of::<Mask>() == 40 && size_of::<Dropout>() == 20 && size_of::<Parts>() == 32);
+    assert!(offset_of!(Params, lse) == 128 && offset_of!(Params, score_factor) == 168);
+    assert!(offset_of!(Params, mask) == 176 && offset_of!(Params, dropout) == 216);
+    assert!(offset_of!(Params, parts) == 240 && size_of::<Params>() == 272);
+    assert!(size_of::<CombineParams>() == 112);
 };

@@ -73,6 +73,9 @@ pub trait Config {
     const KEYS: usize;
     /// Warps of a CTA.
     const WARPS: usize;
+    /// Whether it takes masks, dropout, and a causal mask over packed heads. Without them a kernel has more registers for everything else: with, the fastest
+    /// tiles spill.
+    const MASKED: bool;
     /// Bytes of one row of a shared tile.
     const ROW_BYTES: usize;
     /// Dynamic shared memory of a CTA.

@@ -1,5 +1,7 @@
 //! From accumulators to the output tensor: through shared memory, so that global memory is written in whole 16-byte chunks.
 
+use core::ops::Range;
+
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k16;
 
@@ -70,6 +72,47 @@ pub unsafe fn store<W: Warp, C: Config>(
     }
 }
 
+/// The number of a work's first row, counted over all batch entries and heads, and over the parts before its own.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn first_row(params: &Params, work: &Work) -> u64 {
+    let head = work.batch as u64 * params.q_heads as u64 + work.head as u64;
+    work.part as u64 * params.parts.rows + head * params.q.rows as u64 + work.row as u64
+}
+
+/// Stores column tiles of a part's output, as f32: to columns from `column` on.
+///
+/// # Safety
+/// `params` describes live buffers.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn store_part<W: Warp, const M: usize, const O: usize>(
+    warp: W,
+    output: &Accumulator<W, M, O>,
+    params: &Params,
+    work: &Work,
+    warp_row: u32,
+    column: u32,
+    tiles: Range<usize>,
+) {
+    let row_bytes = 4 * params.head_dim;
+    let base = params.parts.o + (first_row(params, work) + warp_row as u64) * row_bytes as u64;
+    let rows = params.q.rows.saturating_sub(work.row + warp_row);
+    for m in 0..M {
+        for half in 0..2 {
+            let row = Accumulator::<W, M, O>::row(warp, m, half);
+            let place = warp.mul_wide(row, row_bytes) + base;
+            let row_exists = warp.less(row, warp.splat(rows));
+            for n in 0..tiles.end - tiles.start {
+                let column = Accumulator::<W, M, O>::column(warp, n, 0) + column;
+                let valid = row_exists & warp.less(column, warp.splat(params.head_dim));
+                let pair = [0, 1].map(|r| output.tiles[m][tiles.start + n][2 * half + r]);
+                // SAFETY: the caller's; what is not valid is not stored.
+                unsafe { warp.store_global_f32x2(place + warp.mul_wide(column, 4), pair, valid) };
+            }
+        }
+    }
+}
+
 /// Stores the log-sum-exp of a warp's rows, if it is asked for; the first is row `warp_row` of the tile.
 ///
 /// # Safety
@@ -83,11 +126,11 @@ pub unsafe fn store_lse<W: Warp, const M: usize>(
     work: &Work,
     warp_row: u32,
 ) {
-    if params.lse == 0 {
+    let base = if params.parts.count > 1 { params.parts.lse } else { params.lse };
+    if base == 0 {
         return;
     }
-    let head = work.batch as u64 * params.q_heads as u64 + work.head as u64;
-    let first = head * params.q.rows as u64 + (work.row + warp_row) as u64;
+    let first = first_row(params, work) + warp_row as u64;
     let exist = params.q.rows.saturating_sub(work.row + warp_row);
     let (_, column) = m16n8k16::accumulator(warp.lane_id(), 0);
     // Of the four lanes that share a row, the one with its first column.
@@ -97,9 +140,7 @@ pub unsafe fn store_lse<W: Warp, const M: usize>(
             let row = Accumulator::<W, M, 1>::row(warp, m, half);
             let valid = warp.less(row, warp.splat(exist)) & first_lane;
             // SAFETY: the caller's.
-            unsafe {
-                warp.store_global_f32(warp.mul_wide(row, 4) + (params.lse + 4 * first), lse[m][half], valid)
-            };
+            unsafe { warp.store_global_f32(warp.mul_wide(row, 4) + (base + 4 * first), lse[m][half], valid) };
         }
     }
 }

@@ -10,7 +10,8 @@
 //! * [`schedule`]: which query tile, which keys, where masking begins.
 //! * [`mainloop`]: the algorithm.
 //! * [`pipeline`]: tiles on their way into shared memory.
-//! * [`matmul`], [`mask`], [`softmax`], [`epilogue`]: its steps.
+//! * [`matmul`], [`mask`], [`softmax`], [`dropout`], [`epilogue`]: its steps.
+//! * [`combine`]: results over parts of the keys, brought together.
 //! * [`format`]: element types, their matrix instructions and roundings.
 //! * [`tile`]: global, shared and register tiles.
 //!
@@ -23,7 +24,9 @@
 
 pub mod abi;
 pub mod catalog;
+pub mod combine;
 pub mod config;
+pub mod dropout;
 pub mod entry;
 pub mod epilogue;
 pub mod format;

@@ -8,8 +8,11 @@
 //! `scale (s - m)` is one fused multiply-add, `scale s - round(scale m)`. Where `scale m` is beyond `LARGE` its rounding
 //! would show in a probability that should be 1, so there the difference is taken first, which is exact.
 
+use core::f32::consts::LN_2;
+
 use cuda_std::Warp;
 
+use crate::abi::Params;
 use crate::tile::{Accumulator, Rows, reduce_row};
 
 /// Growth of a row's maximum, in powers of two, that goes without rescaling.
@@ -23,6 +26,8 @@ const LARGE: f32 = 4096.0;
 pub struct Softmax<W: Warp, const M: usize> {
     warp: W,
     scale_log2: f32,
+    /// What the output is multiplied with beside the sums' reciprocals: dropout's share.
+    output_scale: f32,
     /// Reference score of each row, unscaled; minus infinity while no key was visible.
     reference: Rows<W::F32, M>,
     /// This lane's part of each row's sum.
@@ -32,11 +37,12 @@ pub struct Softmax<W: Warp, const M: usize> {
 }
 
 impl<W: Warp, const M: usize> Softmax<W, M> {
-    /// No keys yet. `scale_log2` is the softmax scale times log2(e), positive.
+    /// No keys yet.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn new(warp: W, scale_log2: f32) -> Self {
+    pub fn new(warp: W, params: &Params) -> Self {
         let [reference, sum] = [f32::NEG_INFINITY, 0.0].map(|x| [[warp.splat_f32(x); 2]; M]);
-        Softmax { warp, scale_log2, reference, sum, large: false }
+        let (scale_log2, output_scale) = (params.scale_log2, params.dropout.scale);
+        Softmax { warp, scale_log2, output_scale, reference, sum, large: false }
     }
 
     /// Turns a tile of raw scores into probabilities relative to the references, for a warp that has its rows to itself.
@@ -173,10 +179,11 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
             for half in 0..2 {
                 let sum = sums[m][half];
                 let empty = !(warp.less_f32(sum, zero) | warp.less_f32(zero, sum)) & !self.is_nan(sum);
-                factors[m][half] = warp.select_f32(empty, zero, warp.reciprocal(sum));
-                let log2 =
-                    warp.fma(self.finite_reference(m, half), warp.splat_f32(self.scale_log2), warp.log2(sum));
-                lse[m][half] = log2 * core::f32::consts::LN_2;
+                let factor = warp.reciprocal(sum) * self.output_scale;
+                factors[m][half] = warp.select_f32(empty, zero, factor);
+                // By the natural scale, so that the reference does not overflow: it may be a mask's least float.
+                let scale = warp.splat_f32(self.scale_log2 * LN_2);
+                lse[m][half] = warp.fma(self.finite_reference(m, half), scale, warp.log2(sum) * LN_2);
             }
         }
         (factors, lse)

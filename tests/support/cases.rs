@@ -25,6 +25,10 @@ pub struct Case {
     /// Standard deviation of Q and K.
     #[serde(default = "unit")]
     pub spread: f64,
+    /// An attention mask.
+    pub mask: Option<MaskCase>,
+    /// Dropout rate.
+    pub dropout: Option<f32>,
     /// Added to every element of V, to give the output a mean.
     #[serde(default)]
     pub v_offset: f64,
@@ -35,6 +39,47 @@ pub struct Case {
     pub emulate: bool,
     /// The public bug report that the case comes from.
     pub origin: Option<String>,
+}
+
+/// A mask.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaskCase {
+    pub element: MaskElementKind,
+    /// A character per dimension, the last of batch, heads, rows and keys: `1` if the mask has one of it, any other if it has
+    /// all.
+    pub dimensions: String,
+    #[serde(default)]
+    pub pattern: MaskPattern,
+}
+
+/// What a mask's elements are.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum MaskElementKind {
+    Bool,
+    F16,
+    Bf16,
+    F32,
+}
+
+/// Which keys a mask hides.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum MaskPattern {
+    /// Any, and of additive ones the others are shifted.
+    #[default]
+    Random,
+    /// All before the 150th.
+    First,
+    /// All from the 50th on.
+    Last,
+    /// Those from the 60th to the 200th.
+    Middle,
+    /// All, in every second row, and in the first 20.
+    Rows,
+    /// None, but all scores are shifted by the least finite number.
+    Least,
 }
 
 /// How tensors lie in memory.

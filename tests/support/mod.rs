@@ -3,6 +3,8 @@
 
 pub mod cases;
 pub mod compare;
+pub mod dropout;
 pub mod inputs;
 pub mod layout;
+pub mod mask;
 pub mod reference;

@@ -20,6 +20,30 @@ pub struct Call {
     pub q: Vec<f64>,
     pub k: Vec<f64>,
     pub v: Vec<f64>,
+    /// What is added to each scaled score, `[batch, q_heads, q_len, kv_len]`; empty for nothing.
+    pub terms: Vec<f64>,
+    /// Which probabilities dropout keeps, in the same order, and the share that is kept; empty for all.
+    pub kept: Vec<bool>,
+    pub kept_share: f64,
+}
+
+/// What one query row needs: itself, and of the keys that it may see keys, values, terms and whether dropout keeps them.
+struct Row<'a> {
+    q: &'a [f64],
+    k: &'a [f64],
+    v: &'a [f64],
+    terms: &'a [f64],
+    kept: &'a [bool],
+}
+
+impl Row<'_> {
+    fn term(&self, key: usize) -> f64 {
+        self.terms.get(key).copied().unwrap_or(0.0)
+    }
+
+    fn is_kept(&self, key: usize) -> bool {
+        self.kept.get(key).copied().unwrap_or(true)
+    }
 }
 
 /// `o` as `[batch, q_heads, q_len, head_dim]` and `lse` as `[batch, q_heads, q_len]`.
@@ -44,10 +68,11 @@ impl Call {
             let squares = rows.chunks(self.head_dim).map(|row| row.iter().map(|x| x * x).sum::<f64>());
             squares.fold(0.0, f64::max).sqrt()
         };
-        f64::from(self.scale.abs()) * longest(&self.q) * longest(&self.k)
+        let terms = self.terms.iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
+        f64::from(self.scale.abs()) * longest(&self.q) * longest(&self.k) + terms
     }
 
-    fn per_row(&self, row_of: impl Fn(&[f64], &[f64], &[f64]) -> (Vec<f64>, f64) + Sync) -> Answer {
+    fn per_row(&self, row_of: impl Fn(Row<'_>) -> (Vec<f64>, f64) + Sync) -> Answer {
         let rows = self.batch * self.q_heads * self.q_len;
         let group = self.q_heads.checked_div(self.kv_heads).unwrap_or(1);
         let d = self.head_dim;
@@ -57,8 +82,16 @@ impl Call {
                 let (head, row) = (index / self.q_len, index % self.q_len);
                 let (batch, head) = (head / self.q_heads, head % self.q_heads);
                 let first = (batch * self.kv_heads + head / group) * self.kv_len * d;
-                let seen = first..first + self.visible(row) * d;
-                row_of(&self.q[index * d..(index + 1) * d], &self.k[seen.clone()], &self.v[seen])
+                let visible = self.visible(row);
+                let seen = first..first + visible * d;
+                let scores = index * self.kv_len..index * self.kv_len + visible;
+                row_of(Row {
+                    q: &self.q[index * d..(index + 1) * d],
+                    k: &self.k[seen.clone()],
+                    v: &self.v[seen],
+                    terms: self.terms.get(scores.clone()).unwrap_or(&[]),
+                    kept: self.kept.get(scores).unwrap_or(&[]),
+                })
             })
             .collect();
         let (mut o, mut lse) = (Vec::with_capacity(rows * d), Vec::with_capacity(rows));
@@ -72,18 +105,21 @@ impl Call {
     /// The truth.
     pub fn exact(&self) -> Answer {
         let (d, scale) = (self.head_dim, f64::from(self.scale));
-        self.per_row(|q, k, v| {
-            let dot = |k: &[f64]| q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * scale;
-            let scores: Vec<f64> = k.chunks(d).map(dot).collect();
+        self.per_row(|row| {
+            let dot = |k: &[f64]| row.q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * scale;
+            let scores: Vec<f64> =
+                row.k.chunks(d).enumerate().map(|(key, k)| dot(k) + row.term(key)).collect();
             let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let mut o = vec![0.0; d];
-            if scores.is_empty() {
+            if max == f64::NEG_INFINITY {
                 return (o, f64::NEG_INFINITY);
             }
             let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
             let sum: f64 = weights.iter().sum();
-            for (p, v) in weights.iter().zip(v.chunks(d)) {
-                o.iter_mut().zip(v).for_each(|(o, v)| *o += p / sum * v);
+            for (key, (p, v)) in weights.iter().zip(row.v.chunks(d)).enumerate() {
+                if row.is_kept(key) {
+                    o.iter_mut().zip(v).for_each(|(o, v)| *o += p / sum / self.kept_share * v);
+                }
             }
             (o, max + sum.ln())
         })
@@ -92,23 +128,31 @@ impl Call {
     /// What a straightforward implementation in the input type gives; `round` rounds to that type. Scores beyond the
     /// type's range, which such an implementation cannot hold, keep their rounding and lose only their limit.
     pub fn same_precision(&self, round: impl Fn(f32) -> f32 + Sync) -> Answer {
-        let round_score = |s: f32| if s.abs() < 1024.0 { round(s) } else { round(s / 1024.0) * 1024.0 };
+        let round_score = |s: f32| match round(s) {
+            rounded if rounded.is_finite() || !s.is_finite() => rounded,
+            _ => Some(round(s / 1024.0) * 1024.0).filter(|rounded| rounded.is_finite()).unwrap_or(s),
+        };
         let d = self.head_dim;
-        self.per_row(|q, k, v| {
+        self.per_row(|row| {
             let dot = |k: &[f64]| {
-                let sum = q.iter().zip(k).fold(0.0_f32, |sum, (a, b)| sum + *a as f32 * *b as f32);
+                let sum = row.q.iter().zip(k).fold(0.0_f32, |sum, (a, b)| sum + *a as f32 * *b as f32);
                 round_score(sum * self.scale)
             };
-            let scores: Vec<f32> = k.chunks(d).map(dot).collect();
+            let with_term = |key, score: f32| match row.term(key) {
+                0.0 => score,
+                term => round_score(score + term as f32),
+            };
+            let scores: Vec<f32> =
+                row.k.chunks(d).enumerate().map(|(key, k)| with_term(key, dot(k))).collect();
             let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut o = vec![0.0_f32; d];
-            if scores.is_empty() {
+            if max == f32::NEG_INFINITY {
                 return (vec![0.0; d], f64::NEG_INFINITY);
             }
             let weights: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
             let sum: f32 = weights.iter().sum();
-            for (p, v) in weights.iter().zip(v.chunks(d)) {
-                let p = round(p / sum);
+            for (key, (p, v)) in weights.iter().zip(row.v.chunks(d)).enumerate() {
+                let p = if row.is_kept(key) { round(p / sum / self.kept_share as f32) } else { 0.0 };
                 o.iter_mut().zip(v).for_each(|(o, v)| *o += p * *v as f32);
             }
             (o.into_iter().map(|o| f64::from(round(o))).collect(), f64::from(max + sum.ln()))
@@ -132,6 +176,9 @@ fn two_keys_by_hand() {
         q: q.to_vec(),
         k: vec![1.0, 0.0, 0.0, 1.0],
         v: vec![4.0, 8.0, 0.0, 16.0],
+        terms: vec![],
+        kept: vec![],
+        kept_share: 1.0,
     };
     let Answer { o, lse } = call.exact();
     assert!((o[0] - 3.0).abs() < 1e-12 && (o[1] - 10.0).abs() < 1e-12, "{o:?}");
@@ -152,6 +199,9 @@ fn causal_is_aligned_to_the_bottom_right() {
         q: vec![0.0; q_len],
         k: vec![0.0; kv_len],
         v: (0..kv_len).map(|v| v as f64).collect(),
+        terms: vec![],
+        kept: vec![],
+        kept_share: 1.0,
     };
     // 2 rows over 5 keys see 4 and 5 of them; 5 rows over 2 keys see 0, 0, 0, 1 and 2.
     assert_eq!(call(2, 5).exact().o, [1.5, 2.0]);

@@ -11,7 +11,7 @@ use cuda_builder::ptx::Summary;
 use cuda_builder::ptxas::Tools;
 use cuda_builder::sass::{MainLoop, Part};
 use cuda_builder::{CudaBuilder, Entry};
-use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
+use ffpa_kernels_gpu::catalog::{self, entries};
 use ffpa_kernels_gpu::{CUDA_STD_SOURCE_DIR, SOURCE_DIR};
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +45,8 @@ pub struct Stats {
 
 /// A kernel, its cost, and what is wrong with it.
 pub struct Measured {
-    /// The catalog's row.
-    pub kernel: &'static Kernel,
+    /// The kernel.
+    pub kernel: catalog::Entry,
     /// Its cost.
     pub stats: Stats,
     /// What is not as it must be.
@@ -63,19 +63,20 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
     let builder = CudaBuilder::new("ffpa_kernels_gpu", SOURCE_DIR)
         .dependency("cuda_std", CUDA_STD_SOURCE_DIR)
         .cache_dir(&cache);
-    let entry = |kernel: &Kernel| Entry {
+    let entry = |kernel: catalog::Entry| Entry {
         name: kernel.name.into(),
         arch: kernel.arch.target().into(),
-        threads: kernel.threads(),
+        threads: kernel.threads,
         min_blocks: kernel.min_blocks,
     };
-    let modules = CATALOG.iter().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;
+    let modules = entries().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;
     let cubins = target_dir().join("cubins");
     fs::create_dir_all(&cubins)?;
-    let measured = CATALOG.iter().zip(modules).map(|(kernel, module)| {
+    let measured = entries().zip(modules).map(|(kernel, module)| {
         let cubin = cubins.join(format!("{}.cubin", kernel.name));
         let resources = tools.assemble(&module.ptx, kernel.arch.target(), &cubin)?;
-        let body = MainLoop::find(&tools.disassemble(&cubin)?).ok_or("no loop with matrix instructions")?;
+        // Kernels that only combine multiply no matrices.
+        let body = MainLoop::find(&tools.disassemble(&cubin)?).unwrap_or_default();
         let summary = Summary::of(&module.ptx);
         let expected = Expected {
             entry: kernel.name,
@@ -92,8 +93,10 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
         if kernel.shared_bytes > kernel.arch.shared_limit() {
             wrong.push(format!("{} bytes of shared memory", kernel.shared_bytes));
         }
-        let share =
-            body.tensor_share_without_overlap(Part::GeForce).ok_or("an unknown matrix instruction")?;
+        let share = match body.matrix() {
+            0 => 0.0,
+            _ => body.tensor_share_without_overlap(Part::GeForce).ok_or("an unknown matrix instruction")?,
+        };
         let stats = Stats {
             registers: resources.registers,
             spill_stores: resources.spill_stores,

@@ -3,8 +3,10 @@
 //! Work is spread over (batch, head) pairs and blocks of query rows. Each block widens its rows of Q once, walks over
 //! tiles of keys, and keeps scores, probabilities and output in f32 until the end. [`gemm`] is where the time goes.
 
+mod combine;
 mod exp2;
 mod gemm;
+mod modify;
 mod online;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +18,9 @@ use ffpa_kernels_gpu::config::Dtype;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::{Backend, BackendKind, HostTensors, Report, Tensors};
+use self::modify::Modifier;
+use super::{Backend, BackendKind, HostTensors, PartTensors, Report, Tensors};
+use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::element::Element;
 use crate::error::Error;
@@ -51,6 +55,17 @@ impl Backend for Cpu {
             Dtype::Bf16 => attend::<bf16>(plan, tensors, progress),
         }
         Ok(Report::new(plan, BackendKind::Cpu, Some(start.elapsed())))
+    }
+
+    fn combine(&self, combination: &Combination, parts: PartTensors<'_>) -> Result<Report, Error> {
+        let parts = parts.host(BackendKind::Cpu)?;
+        let start = Instant::now();
+        match combination.kernel.dtype {
+            Dtype::F16 => combine::combine::<f16>(&combination.params, parts),
+            Dtype::Bf16 => combine::combine::<bf16>(&combination.params, parts),
+        }
+        let elapsed = Some(start.elapsed());
+        Ok(Report::of_combination(combination, BackendKind::Cpu, &self.device, elapsed))
     }
 }
 
@@ -92,7 +107,7 @@ fn attend<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&P
     let (params, problem) = (&plan.params, &plan.problem);
     let [q, k, v] = [tensors.q, tensors.k, tensors.v].map(cast_slice::<u8, T>);
     let output = Shared(cast_slice_mut::<u8, T>(tensors.o).as_mut_ptr());
-    let lse = tensors.lse.map(|lse| Shared(lse.as_mut_ptr()));
+    let (mask, lse) = (tensors.mask, tensors.lse.map(|lse| Shared(lse.as_mut_ptr())));
     let (q_len, q_heads) = (params.q.rows as usize, params.q_heads as usize);
     let blocks = q_len.div_ceil(online::ROWS);
     let tasks = problem.batch * q_heads * blocks;
@@ -106,7 +121,7 @@ fn attend<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&P
             let rows = |data, matrices, head| Rows::new(data, matrices, batch, head, problem.head_dim);
             let (q, k, v) =
                 (rows(q, &params.q, head), rows(k, &params.k, kv_head), rows(v, &params.v, kv_head));
-            block.run(params, &q, &k, &v, row);
+            block.run(&Modifier { params, mask, batch, head }, &q, &k, &v, row);
             store(block, params, batch, head, row, &output, lse.as_ref());
             if let Some(progress) = progress {
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, tasks);
@@ -130,7 +145,7 @@ fn store<T: Element>(
     let base = batch * o.batch_stride as usize + head * o.head_stride as usize;
     let mut rounded = vec![T::zeroed(); columns];
     for row in 0..online::ROWS.min(q_len - first_row) {
-        let (values, log_sum) = block.finish(row);
+        let (values, log_sum) = block.finish(row, params);
         T::round(&values[..columns], &mut rounded);
         let offset = (base + (first_row + row) * o.row_stride as usize) / size_of::<T>();
         // SAFETY: the tensor was checked to hold its layout and not to overlap; each row is one task's.

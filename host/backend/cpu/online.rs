@@ -6,6 +6,7 @@ use ffpa_kernels_gpu::schedule::visible_keys;
 use super::Rows;
 use super::exp2::exp2;
 use super::gemm::{Matrix, TILE_M, TILE_N, multiply_add};
+use super::modify::Modifier;
 use crate::element::Element;
 
 /// Query rows of a block.
@@ -30,7 +31,7 @@ pub struct Block {
     scores: Vec<f32>,
     /// `ROWS x width`, relative to `maximum`.
     output: Vec<f32>,
-    /// Largest scaled score of each row so far.
+    /// Largest score of each row so far, before `scale_log2`.
     maximum: [f32; ROWS],
     /// Sum of each row's probabilities, relative to `maximum`.
     sum: [f32; ROWS],
@@ -58,7 +59,7 @@ impl Block {
     /// Computes the rows from `first_row` on.
     pub fn run<T: Element>(
         &mut self,
-        params: &Params,
+        call: &Modifier<'_>,
         q: &Rows<'_, T>,
         k: &Rows<'_, T>,
         v: &Rows<'_, T>,
@@ -67,9 +68,9 @@ impl Block {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: the processor has the features.
-            return unsafe { self.run_avx2(params, q, k, v, first_row) };
+            return unsafe { self.run_avx2(call, q, k, v, first_row) };
         }
-        self.run_with::<T, false>(params, q, k, v, first_row);
+        self.run_with::<T, false>(call, q, k, v, first_row);
     }
 
     /// The same code, compiled for wider vectors.
@@ -77,24 +78,25 @@ impl Block {
     #[target_feature(enable = "avx2,fma")]
     unsafe fn run_avx2<T: Element>(
         &mut self,
-        params: &Params,
+        call: &Modifier<'_>,
         q: &Rows<'_, T>,
         k: &Rows<'_, T>,
         v: &Rows<'_, T>,
         first_row: usize,
     ) {
-        self.run_with::<T, true>(params, q, k, v, first_row);
+        self.run_with::<T, true>(call, q, k, v, first_row);
     }
 
     #[inline(always)]
     fn run_with<T: Element, const FMA: bool>(
         &mut self,
-        params: &Params,
+        call: &Modifier<'_>,
         q: &Rows<'_, T>,
         k: &Rows<'_, T>,
         v: &Rows<'_, T>,
         first_row: usize,
     ) {
+        let params = call.params;
         let rows = ROWS.min(params.q.rows as usize - first_row);
         self.q.fill(0.0);
         for row in 0..rows {
@@ -104,10 +106,10 @@ impl Block {
         self.maximum.fill(f32::NEG_INFINITY);
         self.sum.fill(0.0);
         let visible: [usize; ROWS] = std::array::from_fn(|row| match row < rows {
-            true => visible_keys(params, (first_row + row) as u32) as usize,
+            true => visible_keys(params, call.row_in_head(first_row + row) as u32) as usize,
             false => 0,
         });
-        let keys = visible[rows - 1];
+        let keys = visible.into_iter().max().unwrap_or(0);
         for key in (0..keys).step_by(KEYS) {
             self.load(k, v, key, KEYS.min(keys - key));
             let q = Matrix { data: &self.q, stride: self.head_dim };
@@ -115,7 +117,8 @@ impl Block {
             self.scores.fill(0.0);
             multiply_add::<FMA>([ROWS, KEYS, self.head_dim], q, kt, &mut self.scores, KEYS);
             for (row, visible) in visible.iter().enumerate() {
-                self.softmax(params, row, visible.saturating_sub(key).min(KEYS));
+                let visible = visible.saturating_sub(key).min(KEYS);
+                self.softmax(call, first_row + row, key, row, visible);
             }
             let p = Matrix { data: &self.scores, stride: KEYS };
             let v = Matrix { data: &self.v, stride: self.width };
@@ -140,40 +143,45 @@ impl Block {
         }
     }
 
-    /// Turns a row of raw scores, of which the first `visible` count, into probabilities.
+    /// Turns a row of raw scores, of which the first `visible` count, into probabilities. It is the call's row `row` from key
+    /// `key` on, and the block's row `place`.
     #[inline(always)]
-    fn softmax(&mut self, params: &Params, row: usize, visible: usize) {
-        let scores = &mut self.scores[row * KEYS..][..KEYS];
-        let mut maximum = self.maximum[row];
-        for (key, score) in scores.iter_mut().enumerate() {
-            let scaled = *score * params.score_sign * params.scale_log2;
-            *score = if key < visible { scaled } else { f32::NEG_INFINITY };
+    fn softmax(&mut self, call: &Modifier<'_>, row: usize, key: usize, place: usize, visible: usize) {
+        let scores = &mut self.scores[place * KEYS..][..KEYS];
+        let (factor, scale) = (call.params.score_factor, call.params.scale_log2);
+        scores.iter_mut().for_each(|score| *score *= factor);
+        call.mask(row, key, &mut scores[..visible]);
+        scores[visible..].fill(f32::NEG_INFINITY);
+        let mut maximum = self.maximum[place];
+        for score in scores.iter() {
             maximum = if *score > maximum { *score } else { maximum };
         }
         // Without visible keys there is no maximum; 0 keeps differences of infinities away.
         let reference = if maximum == f32::NEG_INFINITY { 0.0 } else { maximum };
-        let factor = exp2(self.maximum[row] - reference);
+        let factor = exp2((self.maximum[place] - reference) * scale);
         let mut sums = [0.0_f32; 8];
         for chunk in scores.chunks_exact_mut(8) {
             for (sum, score) in sums.iter_mut().zip(chunk) {
-                *score = exp2(*score - reference);
+                *score = exp2((*score - reference) * scale);
                 *sum += *score;
             }
         }
-        self.maximum[row] = maximum;
-        self.sum[row] = self.sum[row] * factor + sums.iter().sum::<f32>();
+        call.drop_out(row, key, scores);
+        self.maximum[place] = maximum;
+        self.sum[place] = self.sum[place] * factor + sums.iter().sum::<f32>();
         if factor != 1.0 {
-            self.output[row * self.width..][..self.width].iter_mut().for_each(|o| *o *= factor);
+            self.output[place * self.width..][..self.width].iter_mut().for_each(|o| *o *= factor);
         }
     }
 
     /// A finished row, normalised, and its log-sum-exp: zeros and minus infinity where no key was visible.
-    pub fn finish(&mut self, row: usize) -> (&[f32], f32) {
+    pub fn finish(&mut self, row: usize, params: &Params) -> (&[f32], f32) {
         let (sum, output) = (self.sum[row], &mut self.output[row * self.width..][..self.width]);
         if sum == 0.0 {
             return (output, f32::NEG_INFINITY);
         }
-        output.iter_mut().for_each(|o| *o /= sum);
-        (output, (self.maximum[row] + sum.log2()) * std::f32::consts::LN_2)
+        output.iter_mut().for_each(|o| *o = *o / sum * params.dropout.scale);
+        let natural = params.scale_log2 * std::f32::consts::LN_2;
+        (output, self.maximum[row] * natural + sum.ln())
     }
 }

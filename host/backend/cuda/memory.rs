@@ -1,5 +1,6 @@
 //! Device memory for tensors that lie on the host, kept from call to call.
 
+use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard};
 
@@ -68,13 +69,60 @@ impl Pool {
     }
 }
 
-/// Starts a copy to the device.
+/// Workspaces of calls on device tensors, one for each stream. Work on a stream is done in order, so its calls can share one;
+/// what was given out once stays allocated, since captured graphs go on using it.
+#[derive(Default)]
+pub struct Workspaces {
+    by_stream: Mutex<HashMap<usize, Vec<Block>>>,
+}
+
+impl Workspaces {
+    /// Starts work on a stream with a workspace of at least `bytes` bytes. No other call's work comes in between. The context
+    /// is current.
+    pub fn with<R>(
+        &self,
+        stream: Pointer,
+        bytes: usize,
+        start: impl FnOnce(u64) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut by_stream = self.by_stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let blocks = by_stream.entry(stream as usize).or_default();
+        if let Some(block) = blocks.last().filter(|block| block.bytes >= bytes) {
+            return start(block.address);
+        }
+        let mut block = Block { address: 0, bytes: bytes.next_power_of_two() };
+        // SAFETY: the context is current.
+        unsafe { call!(cuMemAlloc_v2(&mut block.address, block.bytes))? };
+        let address = block.address;
+        blocks.push(block);
+        start(address)
+    }
+
+    /// Frees them all. The context is current, and the device is done with them.
+    pub fn clear(&self) -> Result<(), Error> {
+        let mut by_stream = self.by_stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for block in by_stream.drain().flat_map(|(_, blocks)| blocks) {
+            // SAFETY: the block is not in use.
+            unsafe { call!(cuMemFree_v2(block.address))? };
+        }
+        Ok(())
+    }
+}
+
+/// Starts a copy to the device, to the block's first bytes.
 pub fn upload(to: &Loan<'_>, from: &[u8], stream: Pointer) -> Result<(), Error> {
+    upload_at(to, 0, from, stream)
+}
+
+/// Starts a copy to the device, to a place in a block.
+pub fn upload_at(to: &Loan<'_>, offset: usize, from: &[u8], stream: Pointer) -> Result<(), Error> {
     if from.is_empty() {
         return Ok(());
     }
-    // SAFETY: the block is at least as large; the driver takes pageable memory before it returns.
-    unsafe { call!(cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast(), from.len(), stream)) }
+    assert!(offset + from.len() <= to.block.bytes, "a block holds what is copied to it");
+    let address = to.address() + offset as u64;
+    // SAFETY: the block is large enough; the driver takes pageable memory before it returns.
+    unsafe { call!(cuMemcpyHtoDAsync_v2(address, from.as_ptr().cast(), from.len(), stream)) }
 }
 
 /// Starts a copy from the device, which the stream's next synchronisation ends.

@@ -8,19 +8,21 @@ pub(crate) mod driver;
 mod launch;
 mod memory;
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use ffpa_kernels_gpu::abi::Matrices;
-use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
+use ffpa_kernels_gpu::catalog::{Entry, entries};
 
 use self::device::Context;
 use self::driver::{Pointer, call};
-use self::launch::launch;
-use self::memory::{Loan, Pool, Timer, download, upload};
-use super::{Backend, BackendKind, DeviceTensors, HostTensors, Report, Tensors};
+use self::launch::{Functions, launch, launch_combine};
+use self::memory::{Loan, Pool, Timer, Workspaces, download, upload, upload_at};
+use super::{Backend, BackendKind, DeviceTensors, HostParts, HostTensors, PartTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
+use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::images;
@@ -53,11 +55,12 @@ pub(crate) struct Cuda {
     context: Context,
     device: DeviceInfo,
     stream: Stream,
-    /// By place in the catalog.
-    functions: Vec<OnceLock<Function>>,
+    /// By name.
+    functions: HashMap<&'static str, OnceLock<Function>>,
     /// Held while a kernel is loaded.
     loading: Mutex<()>,
     pool: Pool,
+    workspaces: Workspaces,
 }
 
 impl Cuda {
@@ -74,23 +77,23 @@ impl Cuda {
             context,
             device,
             stream: Stream(stream),
-            functions: CATALOG.iter().map(|_| OnceLock::new()).collect(),
+            functions: entries().map(|entry| (entry.name, OnceLock::new())).collect(),
             loading: Mutex::new(()),
             pool: Pool::default(),
+            workspaces: Workspaces::default(),
         }))
     }
 
     /// The loaded kernel. The context is current.
-    fn function(&self, kernel: &'static Kernel) -> Result<Function, Error> {
+    fn function(&self, kernel: &Entry) -> Result<Pointer, Error> {
         let damaged = Error::DamagedImage { kernel: kernel.name };
-        let place = CATALOG.iter().position(|row| row.name == kernel.name);
-        let slot = &self.functions[place.ok_or(damaged.clone())?];
+        let slot = self.functions.get(kernel.name).ok_or(damaged.clone())?;
         if let Some(function) = slot.get() {
-            return Ok(*function);
+            return Ok(function.entry);
         }
         let _loading = self.loading.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(function) = slot.get() {
-            return Ok(*function);
+            return Ok(function.entry);
         }
         let image = CString::new(images::ptx(kernel.name)?).map_err(|_| damaged.clone())?;
         let name = CString::new(kernel.name).map_err(|_| damaged)?;
@@ -103,7 +106,17 @@ impl Cuda {
             call!(cuFuncSetAttribute(function, driver::MAX_DYNAMIC_SHARED_BYTES, bytes))?;
         }
         tracing::debug!(kernel = kernel.name, "loaded");
-        Ok(*slot.get_or_init(|| Function { module, entry: function }))
+        Ok(slot.get_or_init(|| Function { module, entry: function }).entry)
+    }
+
+    /// A plan's kernels, loaded. The context is current.
+    fn functions(&self, plan: &Plan) -> Result<Functions, Error> {
+        let forward = self.function(&plan.kernel.entry())?;
+        let combine = match &plan.combination {
+            Some(combination) => self.function(&combination.kernel.entry())?,
+            None => null_mut(),
+        };
+        Ok(Functions { forward, combine })
     }
 
     /// Runs on tensors in host memory: up, compute, down.
@@ -118,11 +131,13 @@ impl Cuda {
         let o = &mut tensors.o[..span(&params.o, q_heads)];
         let lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
 
-        let sizes = [q.len(), k.len(), v.len(), o.len(), lse.len()];
+        let mask = tensors.mask.unwrap_or(&[]);
+
+        let sizes = [q.len(), k.len(), v.len(), mask.len(), o.len(), lse.len(), plan.workspace_bytes];
         let blocks =
             sizes.into_iter().map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
         // Whatever happens from here on, the blocks go back only when the device is done with them.
-        let result = self.compute_staged(plan, [q, k, v], o, lse, &blocks);
+        let result = self.compute_staged(plan, [q, k, v, mask], o, lse, &blocks);
         // SAFETY: the stream is live.
         let done = unsafe { call!(cuStreamSynchronize(stream)) };
         let timer = result?;
@@ -134,7 +149,7 @@ impl Cuda {
     fn compute_staged(
         &self,
         plan: &Plan,
-        inputs: [&[u8]; 3],
+        inputs: [&[u8]; 4],
         o: &mut [u8],
         lse: &mut [u8],
         blocks: &[Loan<'_>],
@@ -144,15 +159,68 @@ impl Cuda {
         for (block, bytes) in blocks.iter().zip(inputs.into_iter().chain([&*o])) {
             upload(block, bytes, stream)?;
         }
-        let [q, k, v, o_address, lse_address] = [0, 1, 2, 3, 4].map(|i: usize| blocks[i].address());
-        let lse_address = if lse.is_empty() { 0 } else { lse_address };
+        let [q, k, v, mask, o_block, lse_block, workspace] = blocks else {
+            unreachable!("run_staged takes seven blocks");
+        };
+        let addresses = DeviceTensors {
+            q: q.address(),
+            k: k.address(),
+            v: v.address(),
+            mask: mask.address(),
+            o: o_block.address(),
+            lse: if lse.is_empty() { 0 } else { lse_block.address() },
+            workspace: workspace.address(),
+            stream: None,
+        };
+        let functions = self.functions(plan)?;
         let timer = Timer::start(stream)?;
-        let addresses = DeviceTensors { q, k, v, o: o_address, lse: lse_address, stream: None };
-        launch(self.function(plan.kernel)?.entry, plan, &addresses, stream)?;
+        launch(functions, plan, &addresses, stream)?;
         timer.stop(stream)?;
-        download(o, &blocks[3], stream)?;
-        download(lse, &blocks[4], stream)?;
+        download(o, o_block, stream)?;
+        download(lse, lse_block, stream)?;
         Ok(timer)
+    }
+}
+
+impl Cuda {
+    /// Combines parts in host memory: up, compute, down.
+    fn combine_staged(&self, combination: &Combination, parts: HostParts<'_>) -> Result<Report, Error> {
+        let HostParts { outputs, lses, o, lse } = parts;
+        let lse: &mut [u8] = lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
+        let span = outputs.iter().map(|part| part.len()).max().unwrap_or(0).next_multiple_of(16);
+        let lse_span = 4 * combination.params.rows as usize;
+        let sizes = [span * outputs.len(), lse_span * lses.len(), o.len(), lse.len()];
+        let blocks =
+            sizes.into_iter().map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
+        let stream = self.stream.0;
+        let mut start = || {
+            for (i, (output, lse)) in outputs.iter().zip(&lses).enumerate() {
+                upload_at(&blocks[0], i * span, output, stream)?;
+                upload_at(&blocks[1], i * lse_span, bytemuck::cast_slice(lse), stream)?;
+            }
+            // The output goes up too, so that what lies between its rows comes down as it was.
+            upload(&blocks[2], o, stream)?;
+            let mut params = combination.params;
+            (params.first.base, params.part_stride) = (blocks[0].address(), span as u64);
+            (params.first_lse, params.lse_part_stride) = (blocks[1].address(), lse_span as u64);
+            params.o.base = blocks[2].address();
+            params.lse = if lse.is_empty() { 0 } else { blocks[3].address() };
+            let function = self.function(&combination.kernel.entry())?;
+            let timer = Timer::start(stream)?;
+            launch_combine(function, params, combination.grid, stream)?;
+            timer.stop(stream)?;
+            download(o, &blocks[2], stream)?;
+            download(lse, &blocks[3], stream)?;
+            Ok(timer)
+        };
+        // Whatever happens, the blocks go back only when the device is done with them.
+        let result: Result<Timer, Error> = start();
+        // SAFETY: the stream is live.
+        let done = unsafe { call!(cuStreamSynchronize(stream)) };
+        let timer = result?;
+        done?;
+        let elapsed = Some(timer.elapsed()?);
+        Ok(Report::of_combination(combination, BackendKind::Cuda, &self.device, elapsed))
     }
 }
 
@@ -164,8 +232,9 @@ impl Drop for Cuda {
         unsafe {
             let _ = call!(cuStreamSynchronize(self.stream.0));
             let _ = self.pool.clear();
+            let _ = self.workspaces.clear();
             let _ = call!(cuStreamDestroy_v2(self.stream.0));
-            for function in self.functions.iter().filter_map(OnceLock::get) {
+            for function in self.functions.values().filter_map(OnceLock::get) {
                 let _ = call!(cuModuleUnload(function.module));
             }
         }
@@ -187,8 +256,31 @@ impl Backend for Cuda {
             Tensors::Host(tensors) => self.run_staged(plan, tensors),
             Tensors::Device(tensors) => {
                 let stream = tensors.stream.map_or(self.stream.0, |stream| stream as Pointer);
-                launch(self.function(plan.kernel)?.entry, plan, &tensors, stream)?;
+                let functions = self.functions(plan)?;
+                let start =
+                    |workspace| launch(functions, plan, &DeviceTensors { workspace, ..tensors }, stream);
+                match (plan.workspace_bytes, tensors.workspace) {
+                    (0, _) => start(0)?,
+                    (bytes, 0) => self.workspaces.with(stream, bytes, start)?,
+                    (_, workspace) => start(workspace)?,
+                }
                 Ok(Report::new(plan, BackendKind::Cuda, None))
+            }
+        }
+    }
+
+    fn combine(&self, combination: &Combination, parts: PartTensors<'_>) -> Result<Report, Error> {
+        let _current = self.context.enter()?;
+        match parts {
+            PartTensors::Host(parts) => self.combine_staged(combination, parts),
+            PartTensors::Device(parts) => {
+                let mut params = combination.params;
+                (params.first.base, params.part_stride) = (parts.first, parts.part_stride);
+                (params.first_lse, params.lse_part_stride) = (parts.first_lse, parts.lse_part_stride);
+                (params.o.base, params.lse) = (parts.o, parts.lse);
+                let function = self.function(&combination.kernel.entry())?;
+                launch_combine(function, params, combination.grid, self.stream.0)?;
+                Ok(Report::of_combination(combination, BackendKind::Cuda, &self.device, None))
             }
         }
     }

@@ -17,4 +17,9 @@ impl Format for Bf16 {
     fn pack<W: Warp>(warp: W, low: W::F32, high: W::F32) -> W::U32 {
         warp.pack_bf16(low, high)
     }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn unpack<W: Warp>(warp: W, word: W::U32) -> [W::F32; 2] {
+        [warp.float_from_bits(word << 16), warp.float_from_bits((word >> 16) << 16)]
+    }
 }

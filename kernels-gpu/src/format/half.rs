@@ -17,4 +17,9 @@ impl Format for F16 {
     fn pack<W: Warp>(warp: W, low: W::F32, high: W::F32) -> W::U32 {
         warp.pack_f16(low, high)
     }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn unpack<W: Warp>(warp: W, word: W::U32) -> [W::F32; 2] {
+        [warp.unpack_f16(word), warp.unpack_f16(word >> 16)]
+    }
 }

@@ -15,4 +15,7 @@ pub trait Format {
 
     /// Two floats rounded to the format, `low` in the low half of the word.
     fn pack<W: Warp>(warp: W, low: W::F32, high: W::F32) -> W::U32;
+
+    /// The two elements of a word, the low one first.
+    fn unpack<W: Warp>(warp: W, word: W::U32) -> [W::F32; 2];
 }

@@ -4,6 +4,7 @@ use cuda_std::Warp;
 
 use crate::abi::Params;
 use crate::config::PersistD;
+use crate::dropout;
 use crate::epilogue;
 use crate::mask;
 use crate::matmul;
@@ -27,11 +28,11 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     let warp_row = warp.warp_id() * 16 * M as u32;
     let query = SharedTile::<C>::at(warp, 0).place_a(warp, warp_row);
 
-    let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
+    let mut softmax = Softmax::<W, M>::new(warp, params);
     let mut output = Accumulator::<W, M, O>::zero(warp);
     // SAFETY: the caller's.
     let mut tiles = unsafe { Tiles::<W, C>::start(warp, q, k, v, work.keys) };
-    let mut key = 0;
+    let mut key = work.first_key;
     while key < work.keys {
         let keys = tiles.keys(key);
         let mut scores = Accumulator::<W, M, N>::zero(warp);
@@ -40,8 +41,10 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
         tiles.release_keys(key);
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
-        mask::prepare(warp, params, &work, &mut scores, row, key, tile_end);
+        // SAFETY: the caller's.
+        unsafe { mask::prepare::<W, C, M, N>(warp, params, &work, &mut scores, row, key, tile_end) };
         softmax.update(&mut scores, &mut output);
+        dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key);
 
         let values = tiles.values().place_b_by_rows(warp, 0);
         for k in 0..N / 2 {
@@ -59,9 +62,13 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     let (o, staging) = (o.skip_rows(warp_row), SharedTile::<C>::at(warp, 0));
     // SAFETY: shared memory is free, a warp's rows of the query tile are its own, and the output is the caller's.
     unsafe {
-        epilogue::stage(warp, &output, staging, warp_row, 0, 0, O);
-        warp.sync_warp();
-        epilogue::store(warp, staging, warp_row, 16 * M as u32, o);
+        if params.parts.count > 1 {
+            epilogue::store_part(warp, &output, params, &work, warp_row, 0, 0..O);
+        } else {
+            epilogue::stage(warp, &output, staging, warp_row, 0, 0, O);
+            warp.sync_warp();
+            epilogue::store(warp, staging, warp_row, 16 * M as u32, o);
+        }
         epilogue::store_lse(warp, &lse, params, &work, warp_row);
     }
 }

@@ -9,6 +9,7 @@ use cuda_std::Warp;
 
 use crate::abi::Params;
 use crate::config::{PANEL, SplitD};
+use crate::dropout;
 use crate::epilogue;
 use crate::mask;
 use crate::matmul;
@@ -40,12 +41,12 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
     let probabilities = |index: usize| SharedTile::<C>::at(warp, (C::P_OFFSET + index * C::Q_PANEL) as u32);
     let statistics = Statistics::<W, C>::new(warp, warp_row, key_warp);
 
-    let mut softmax = Softmax::<W, M>::new(warp, params.scale_log2);
+    let mut softmax = Softmax::<W, M>::new(warp, params);
     let mut output = Accumulator::<W, M, O>::zero(warp);
     // SAFETY: here and in all blocks below, shared memory is as large as the plan says, tiles that the ring hands out have
     // arrived, and what warps exchange lies between two barriers.
-    let mut ring = unsafe { Ring::<W, C>::start(warp, q, k, v, work.keys) };
-    let mut key = 0;
+    let mut ring = unsafe { Ring::<W, C>::start(warp, q, k, v, work.keys.saturating_sub(work.first_key)) };
+    let mut key = work.first_key;
     while key < work.keys {
         let mut scores = Accumulator::<W, M, N>::zero(warp);
         for step in 0..C::STEPS {
@@ -59,7 +60,10 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
         }
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
-        mask::prepare(warp, params, &work, &mut scores, row, key + warp_key, tile_end);
+        // SAFETY: see above.
+        unsafe {
+            mask::prepare::<W, C, M, N>(warp, params, &work, &mut scores, row, key + warp_key, tile_end)
+        };
         let maximum = softmax.row_maxima(&scores);
         let (mut slot, outgrown) = ring.step_or(C::STEPS, softmax.outgrown(&maximum));
         if outgrown {
@@ -68,6 +72,7 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
             output.scale_rows(&softmax.move_references(&maximum));
         }
         softmax.exponentiate(&mut scores);
+        dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key + warp_key);
         let (p_panel, p_chunk) = (warp_key / PANEL as u32, warp_key % PANEL as u32 / 8);
         let to = probabilities(0).skip_bytes(p_panel * C::Q_PANEL as u32);
         // SAFETY: see above.
@@ -103,6 +108,19 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
     let sums = unsafe { statistics.combine(&softmax.row_sums(), |a, b| a + b) };
     let (factors, lse) = softmax.finish(&sums);
     output.scale_rows(&factors);
+    if key_warp == 0 {
+        // SAFETY: the caller's.
+        unsafe { epilogue::store_lse(warp, &lse, params, &work, warp_row) };
+    }
+    if params.parts.count > 1 {
+        for index in 0..C::PANELS {
+            let column = (index * PANEL) as u32 + 8 * warp_chunk;
+            let tiles = columns * index..columns * (index + 1);
+            // SAFETY: the caller's.
+            unsafe { epilogue::store_part(warp, &output, params, &work, warp_row, column, tiles) };
+        }
+        return;
+    }
     for index in 0..C::PANELS {
         // SAFETY: Q is no longer needed, and its panels are where the output is staged.
         unsafe {
@@ -116,9 +134,5 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
         let o = o.skip_rows(first_row).skip_columns((index * PANEL) as u32);
         // SAFETY: see above; the output is the caller's.
         unsafe { epilogue::store(warp, panel(index), first_row, rows, o) };
-    }
-    if key_warp == 0 {
-        // SAFETY: the caller's.
-        unsafe { epilogue::store_lse(warp, &lse, params, &work, warp_row) };
     }
 }

@@ -57,7 +57,7 @@ impl GlobalTile {
     }
 }
 
-/// The four matrices of a CTA's work; Q and O from its first row on.
+/// The four matrices of a CTA's work: Q and O from its first row on, K and V from its first key on.
 pub struct Operands {
     /// Queries.
     pub q: GlobalTile,
@@ -76,8 +76,8 @@ impl Operands {
         let matrix = |matrices, head| GlobalTile::new(matrices, work.batch, head, params.head_dim);
         Operands {
             q: matrix(&params.q, work.head).skip_rows(work.row),
-            k: matrix(&params.k, work.kv_head),
-            v: matrix(&params.v, work.kv_head),
+            k: matrix(&params.k, work.kv_head).skip_rows(work.first_key),
+            v: matrix(&params.v, work.kv_head).skip_rows(work.first_key),
             o: matrix(&params.o, work.head).skip_rows(work.row),
         }
     }

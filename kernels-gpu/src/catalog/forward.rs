@@ -1,11 +1,8 @@
-//! The table of kernels. A kernel exists because a row says so.
-//!
-//! Each row names two kernels that differ in their element type, f16 and bf16, and expands for each to three things from
-//! the same constants: the PTX entry (on the device target, under `--cfg NAME`, so that each module holds one kernel),
-//! the host's [`Kernel`] descriptor, and the instance that [`emulate`] runs. A row that cannot exist, because a tile does not fit its target, does not compile.
+//! The attention kernels: each row names two that differ in their element type, f16 and bf16.
 
 use cuda_std::Warp;
 
+use super::Entry;
 use crate::abi::Params;
 use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD};
 use crate::{entry, format};
@@ -39,6 +36,8 @@ pub struct Kernel {
     pub keys: usize,
     /// Warps of a CTA.
     pub warps: usize,
+    /// Whether it takes masks, dropout, and a causal mask over packed heads.
+    pub masked: bool,
     /// Dynamic shared memory of a CTA, in bytes.
     pub shared_bytes: usize,
     /// CTAs that must fit on a multiprocessor: bounds the registers of a thread.
@@ -54,24 +53,37 @@ impl Kernel {
     pub const fn threads(&self) -> usize {
         self.warps * 32
     }
+
+    /// Its entry.
+    pub fn entry(&self) -> Entry {
+        Entry {
+            name: self.name,
+            arch: self.arch,
+            threads: self.threads(),
+            shared_bytes: self.shared_bytes,
+            min_blocks: self.min_blocks,
+            barriers: self.barriers,
+            spill_allowance: self.spill_allowance,
+        }
+    }
 }
 
 macro_rules! catalog {
     ($(
         $(#[doc = $why:literal])*
-        $f16:ident $bf16:ident: $arch:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal
+        $f16:ident $bf16:ident: $arch:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal $masks:ident
             $strategy:ident { $($choice:tt)* } min_blocks $min_blocks:literal spills $spills:literal;
     )*) => {
         catalog! { @kernels $(
-            $f16: $arch F16 D $d rows $rows keys $keys warps $warps
+            $f16: $arch F16 D $d rows $rows keys $keys warps $warps $masks
                 $strategy { $($choice)* } min_blocks $min_blocks spills $spills;
-            $bf16: $arch Bf16 D $d rows $rows keys $keys warps $warps
+            $bf16: $arch Bf16 D $d rows $rows keys $keys warps $warps $masks
                 $strategy { $($choice)* } min_blocks $min_blocks spills $spills;
         )* }
     };
 
     (@kernels $(
-        $name:ident: $arch:ident $dtype:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal
+        $name:ident: $arch:ident $dtype:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal $masks:ident
             $strategy:ident { $($choice:tt)* } min_blocks $min_blocks:literal spills $spills:literal;
     )*) => {
         $(
@@ -86,6 +98,7 @@ macro_rules! catalog {
                 const ROWS: usize = $rows;
                 const KEYS: usize = $keys;
                 const WARPS: usize = $warps;
+                const MASKED: bool = catalog!(@masked $masks);
                 const ROW_BYTES: usize = catalog!(@row_bytes $strategy $name);
                 const SHARED_BYTES: usize = catalog!(@shared_bytes $strategy $name);
             }
@@ -106,6 +119,7 @@ macro_rules! catalog {
             rows: $rows,
             keys: $keys,
             warps: $warps,
+            masked: catalog!(@masked $masks),
             shared_bytes: <$name as Config>::SHARED_BYTES,
             min_blocks: $min_blocks,
             barriers: catalog!(@barriers $strategy $name),
@@ -133,8 +147,6 @@ macro_rules! catalog {
         mod entries {
             use super::*;
 
-            cuda_std::declare_shared_memory!();
-
             $(
                 #[cfg($name)]
                 #[unsafe(no_mangle)]
@@ -147,6 +159,9 @@ macro_rules! catalog {
             )*
         }
     };
+
+    (@masked plain) => { false };
+    (@masked masked) => { true };
 
     (@strategy persist_d) => { Strategy::PersistD };
     (@strategy split_d) => { Strategy::SplitD };
@@ -209,51 +224,117 @@ macro_rules! catalog {
 // figures are those of the sm_90a rows, which use Hopper's 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold
 // and have not been run on such hardware (on the H200: D = 320 185, D = 512 185, D = 768 104, D = 1024 109).
 catalog! {
-    fwd_f16_sm89_persistd_64 fwd_bf16_sm89_persistd_64: Sm89 D 64 rows 128 keys 64 warps 4
+    fwd_f16_sm89_persistd_64 fwd_bf16_sm89_persistd_64: Sm89 D 64 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 2 } min_blocks 2 spills 0;
-    fwd_f16_sm89_persistd_128 fwd_bf16_sm89_persistd_128: Sm89 D 128 rows 128 keys 64 warps 4
+    fwd_f16_sm89_persistd_128 fwd_bf16_sm89_persistd_128: Sm89 D 128 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm89_splitd_192 fwd_bf16_sm89_splitd_192: Sm89 D 192 rows 64 keys 64 warps 4
+    fwd_f16_sm89_splitd_192 fwd_bf16_sm89_splitd_192: Sm89 D 192 rows 64 keys 64 warps 4 plain
         split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
-    fwd_f16_sm89_persistd_256 fwd_bf16_sm89_persistd_256: Sm89 D 256 rows 64 keys 64 warps 4
+    fwd_f16_sm89_persistd_256 fwd_bf16_sm89_persistd_256: Sm89 D 256 rows 64 keys 64 warps 4 plain
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm89_splitd_320 fwd_bf16_sm89_splitd_320: Sm89 D 320 rows 64 keys 64 warps 8
+    fwd_f16_sm89_splitd_320 fwd_bf16_sm89_splitd_320: Sm89 D 320 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_512 fwd_bf16_sm89_splitd_512: Sm89 D 512 rows 64 keys 64 warps 8
+    fwd_f16_sm89_splitd_512 fwd_bf16_sm89_splitd_512: Sm89 D 512 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_768 fwd_bf16_sm89_splitd_768: Sm89 D 768 rows 32 keys 64 warps 8
+    fwd_f16_sm89_splitd_768 fwd_bf16_sm89_splitd_768: Sm89 D 768 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_1024 fwd_bf16_sm89_splitd_1024: Sm89 D 1024 rows 32 keys 64 warps 8
+    fwd_f16_sm89_splitd_1024 fwd_bf16_sm89_splitd_1024: Sm89 D 1024 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_persistd_64 fwd_bf16_sm120f_persistd_64: Sm120f D 64 rows 128 keys 64 warps 4
+    fwd_f16_sm120f_persistd_64 fwd_bf16_sm120f_persistd_64: Sm120f D 64 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 2 } min_blocks 2 spills 0;
     /// Spills: one pair of words per step, stored once and loaded twice in 1450 instructions.
-    fwd_f16_sm120f_persistd_128 fwd_bf16_sm120f_persistd_128: Sm120f D 128 rows 128 keys 64 warps 4
+    fwd_f16_sm120f_persistd_128 fwd_bf16_sm120f_persistd_128: Sm120f D 128 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 1 } min_blocks 2 spills 32;
-    fwd_f16_sm120f_splitd_192 fwd_bf16_sm120f_splitd_192: Sm120f D 192 rows 64 keys 64 warps 4
+    fwd_f16_sm120f_splitd_192 fwd_bf16_sm120f_splitd_192: Sm120f D 192 rows 64 keys 64 warps 4 plain
         split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_persistd_256 fwd_bf16_sm120f_persistd_256: Sm120f D 256 rows 64 keys 64 warps 4
+    fwd_f16_sm120f_persistd_256 fwd_bf16_sm120f_persistd_256: Sm120f D 256 rows 64 keys 64 warps 4 plain
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_splitd_320 fwd_bf16_sm120f_splitd_320: Sm120f D 320 rows 64 keys 64 warps 8
+    fwd_f16_sm120f_splitd_320 fwd_bf16_sm120f_splitd_320: Sm120f D 320 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_512 fwd_bf16_sm120f_splitd_512: Sm120f D 512 rows 64 keys 64 warps 8
+    fwd_f16_sm120f_splitd_512 fwd_bf16_sm120f_splitd_512: Sm120f D 512 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_768 fwd_bf16_sm120f_splitd_768: Sm120f D 768 rows 32 keys 64 warps 8
+    fwd_f16_sm120f_splitd_768 fwd_bf16_sm120f_splitd_768: Sm120f D 768 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_1024 fwd_bf16_sm120f_splitd_1024: Sm120f D 1024 rows 32 keys 64 warps 8
+    fwd_f16_sm120f_splitd_1024 fwd_bf16_sm120f_splitd_1024: Sm120f D 1024 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     /// Spills: about 35 words a step of a tile, of 1350 instructions: half the rows would spill nothing and is 10 % slower.
-    fwd_f16_sm90a_splitd_320 fwd_bf16_sm90a_splitd_320: Sm90a D 320 rows 128 keys 64 warps 8
+    fwd_f16_sm90a_splitd_320 fwd_bf16_sm90a_splitd_320: Sm90a D 320 rows 128 keys 64 warps 8 plain
         split_d { key_warps 2 step_panels 5 slots 2 } min_blocks 1 spills 272;
     /// Spills: a few words outside the products.
-    fwd_f16_sm90a_splitd_512 fwd_bf16_sm90a_splitd_512: Sm90a D 512 rows 64 keys 128 warps 8
+    fwd_f16_sm90a_splitd_512 fwd_bf16_sm90a_splitd_512: Sm90a D 512 rows 64 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 32;
     /// Spills: about 30 words a tile, of 2600 instructions: half the keys would hardly spill and is 7 % slower.
-    fwd_f16_sm90a_splitd_640 fwd_bf16_sm90a_splitd_640: Sm90a D 640 rows 64 keys 128 warps 8
+    fwd_f16_sm90a_splitd_640 fwd_bf16_sm90a_splitd_640: Sm90a D 640 rows 64 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 236;
     /// Spills: 192 of 255 registers are output: 47 words a tile; half the rows would spill nothing and is 18 % slower.
-    fwd_f16_sm90a_splitd_768 fwd_bf16_sm90a_splitd_768: Sm90a D 768 rows 64 keys 64 warps 8
+    fwd_f16_sm90a_splitd_768 fwd_bf16_sm90a_splitd_768: Sm90a D 768 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 376;
-    fwd_f16_sm90a_splitd_1024 fwd_bf16_sm90a_splitd_1024: Sm90a D 1024 rows 32 keys 128 warps 8
+    fwd_f16_sm90a_splitd_1024 fwd_bf16_sm90a_splitd_1024: Sm90a D 1024 rows 32 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm89_persistd_64_masked fwd_bf16_sm89_persistd_64_masked: Sm89 D 64 rows 64 keys 64 warps 4 masked
+        persist_d { k_stages 2 } min_blocks 2 spills 0;
+    fwd_f16_sm89_persistd_128_masked fwd_bf16_sm89_persistd_128_masked: Sm89 D 128 rows 64 keys 64 warps 4 masked
+        persist_d { k_stages 1 } min_blocks 2 spills 0;
+    /// Spills: words of the mask's addresses, and only where there is a mask.
+    fwd_f16_sm89_splitd_192_masked fwd_bf16_sm89_splitd_192_masked: Sm89 D 192 rows 64 keys 64 warps 4 masked
+        split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 72;
+    /// Spills: as above.
+    fwd_f16_sm89_persistd_256_masked fwd_bf16_sm89_persistd_256_masked: Sm89 D 256 rows 64 keys 64 warps 4 masked
+        persist_d { k_stages 1 } min_blocks 2 spills 12;
+    fwd_f16_sm89_splitd_320_masked fwd_bf16_sm89_splitd_320_masked: Sm89 D 320 rows 64 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_512_masked fwd_bf16_sm89_splitd_512_masked: Sm89 D 512 rows 64 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_768_masked fwd_bf16_sm89_splitd_768_masked: Sm89 D 768 rows 32 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_1024_masked fwd_bf16_sm89_splitd_1024_masked: Sm89 D 1024 rows 32 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_decode_64 fwd_bf16_sm89_decode_64: Sm89 D 64 rows 16 keys 128 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 2 } min_blocks 3 spills 0;
+    fwd_f16_sm89_decode_128 fwd_bf16_sm89_decode_128: Sm89 D 128 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
+    fwd_f16_sm89_decode_192 fwd_bf16_sm89_decode_192: Sm89 D 192 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 2 spills 0;
+    fwd_f16_sm89_decode_256 fwd_bf16_sm89_decode_256: Sm89 D 256 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
+    fwd_f16_sm89_decode_320 fwd_bf16_sm89_decode_320: Sm89 D 320 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
+    fwd_f16_sm89_decode_512 fwd_bf16_sm89_decode_512: Sm89 D 512 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 2 spills 0;
+    fwd_f16_sm89_decode_768 fwd_bf16_sm89_decode_768: Sm89 D 768 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm89_decode_1024 fwd_bf16_sm89_decode_1024: Sm89 D 1024 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_persistd_64_masked fwd_bf16_sm120f_persistd_64_masked: Sm120f D 64 rows 64 keys 64 warps 4 masked
+        persist_d { k_stages 2 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_persistd_128_masked fwd_bf16_sm120f_persistd_128_masked: Sm120f D 128 rows 64 keys 64 warps 4 masked
+        persist_d { k_stages 1 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_splitd_192_masked fwd_bf16_sm120f_splitd_192_masked: Sm120f D 192 rows 64 keys 64 warps 4 masked
+        split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_persistd_256_masked fwd_bf16_sm120f_persistd_256_masked: Sm120f D 256 rows 64 keys 64 warps 4 masked
+        persist_d { k_stages 1 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_splitd_320_masked fwd_bf16_sm120f_splitd_320_masked: Sm120f D 320 rows 64 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_512_masked fwd_bf16_sm120f_splitd_512_masked: Sm120f D 512 rows 64 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_768_masked fwd_bf16_sm120f_splitd_768_masked: Sm120f D 768 rows 32 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_1024_masked fwd_bf16_sm120f_splitd_1024_masked: Sm120f D 1024 rows 32 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_decode_64 fwd_bf16_sm120f_decode_64: Sm120f D 64 rows 16 keys 128 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 2 } min_blocks 3 spills 0;
+    fwd_f16_sm120f_decode_128 fwd_bf16_sm120f_decode_128: Sm120f D 128 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_decode_192 fwd_bf16_sm120f_decode_192: Sm120f D 192 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_decode_256 fwd_bf16_sm120f_decode_256: Sm120f D 256 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_decode_320 fwd_bf16_sm120f_decode_320: Sm120f D 320 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_decode_512 fwd_bf16_sm120f_decode_512: Sm120f D 512 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_decode_768 fwd_bf16_sm120f_decode_768: Sm120f D 768 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_decode_1024 fwd_bf16_sm120f_decode_1024: Sm120f D 1024 rows 16 keys 64 warps 4 masked
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
 }

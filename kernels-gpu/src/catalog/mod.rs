@@ -1,0 +1,41 @@
+//! The table of kernels. A kernel exists because a row says so.
+//!
+//! [`forward`] has the attention kernels, [`combine`] those that bring their results together. Each row expands to three
+//! things from the same constants: the PTX entry (on the device target, under `--cfg NAME`, so that each module holds one
+//! kernel), the host's descriptor, and the instance that the emulator runs. A row that cannot exist, because a tile does
+//! not fit its target, does not compile.
+
+pub mod combine;
+pub mod forward;
+
+pub use combine::{COMBINES, Combine, PartElement, emulate_combine};
+pub use forward::{CATALOG, Kernel, Strategy, emulate};
+
+use crate::config::Arch;
+
+/// A PTX entry, as builds and loaders see it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is compiled for.
+    pub arch: Arch,
+    /// Threads of a CTA.
+    pub threads: usize,
+    /// Dynamic shared memory of a CTA, in bytes.
+    pub shared_bytes: usize,
+    /// CTAs that must fit on a multiprocessor: bounds the registers of a thread.
+    pub min_blocks: usize,
+    /// Barriers (`bar.sync`) in the PTX. The compiler must neither copy nor drop one.
+    pub barriers: usize,
+    /// Bytes of register spills that ptxas may report: the measured price of the tile, see the row.
+    pub spill_allowance: usize,
+}
+
+/// Every entry there is.
+pub fn entries() -> impl Iterator<Item = Entry> {
+    CATALOG.iter().map(Kernel::entry).chain(COMBINES.iter().map(Combine::entry))
+}
+
+#[cfg(target_arch = "nvptx64")]
+cuda_std::declare_shared_memory!();

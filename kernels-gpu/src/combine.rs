@@ -1,0 +1,176 @@
+//! Results over parts of the keys, brought together by their log-sum-exps (FlashDecoding; Milakov and Gimelshein 2018,
+//! section 3.1): with `L_i` a part's log-sum-exp and `O_i` its output, `L = ln sum exp(L_i)` and
+//! `O = sum exp(L_i - L) O_i`.
+//!
+//! A warp has a row. Each lane has 8 columns, or 16 bytes of the output, of every 256.
+
+use core::f32::consts::{LN_2, LOG2_E};
+
+use cuda_std::Warp;
+
+use crate::abi::{CombineParams, Matrices};
+use crate::format::Format;
+use crate::schedule::divide;
+
+/// Parts whose loads are in flight together.
+const BATCH: u32 = 4;
+
+/// An element of the parts' outputs.
+pub trait Part {
+    /// Bytes of an element.
+    const BYTES: u32;
+
+    /// Eight of them, widened, where `mask` holds; zeros elsewhere.
+    ///
+    /// # Safety
+    /// Where `mask` holds, they lie at this 16-byte aligned address in a live buffer that nothing writes to.
+    unsafe fn load<W: Warp>(warp: W, address: W::U64, mask: W::Bool) -> [W::F32; 8];
+}
+
+/// Parts in f32.
+pub enum Single {}
+
+impl Part for Single {
+    const BYTES: u32 = 4;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn load<W: Warp>(warp: W, address: W::U64, mask: W::Bool) -> [W::F32; 8] {
+        // SAFETY: the caller's.
+        let words = unsafe { [warp.load_global_x4(address, mask), warp.load_global_x4(address + 16, mask)] };
+        let [[a, b, c, d], [e, f, g, h]] = words;
+        [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word))
+    }
+}
+
+impl<F: Format> Part for F {
+    const BYTES: u32 = 2;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn load<W: Warp>(warp: W, address: W::U64, mask: W::Bool) -> [W::F32; 8] {
+        // SAFETY: the caller's.
+        let words = unsafe { warp.load_global_x4(address, mask) };
+        let [[a, b], [c, d], [e, f], [g, h]] = words.map(|word| F::unpack(warp, word));
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// One warp's row, the `row`th of all batch entries and heads; without effect beyond the last.
+///
+/// # Safety
+/// `params` describes live buffers, as [`CombineParams`] documents, and the parts are complete.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn combine<W: Warp, P: Part, F: Format>(warp: W, params: &CombineParams, row: u32) {
+    if row >= params.rows {
+        return;
+    }
+    let (first, o) = (row_address(&params.first, params, row), row_address(&params.o, params, row));
+    // SAFETY: here and below, the caller's; what does not exist is neither read nor written.
+    let maximum = unsafe { largest_lse(warp, params, row) };
+    let mut sum = warp.splat_f32(0.0);
+    let mut column = 0;
+    while column < params.head_dim {
+        let lane_column = (warp.lane_id() << 3) + column;
+        let valid = warp.less(lane_column, warp.splat(params.head_dim));
+        let place = warp.mul_wide(lane_column, P::BYTES);
+        let mut output = [warp.splat_f32(0.0); 8];
+        sum = warp.splat_f32(0.0);
+        let mut part = 0;
+        while part < params.parts {
+            for part in part..part + BATCH {
+                let address = first.wrapping_add(params.part_stride.wrapping_mul(part as u64));
+                // SAFETY: see above.
+                let (lse, values) = unsafe {
+                    let lse = part_lse(warp, params, row, part);
+                    (lse, P::load(warp, place + address, valid & exists(warp, params, part)))
+                };
+                // A part without visible keys may hold anything.
+                let empty = warp.less_f32(lse, warp.splat_f32(f32::MIN));
+                let zero_if_empty = |x| warp.select_f32(empty, warp.splat_f32(0.0), x);
+                let weight = zero_if_empty(warp.exp2((lse - maximum) * LOG2_E));
+                sum = sum + weight;
+                for c in 0..8 {
+                    output[c] = warp.fma(weight, zero_if_empty(values[c]), output[c]);
+                }
+            }
+            part += BATCH;
+        }
+        let factor = warp.select_f32(no_keys(warp, sum), warp.splat_f32(0.0), warp.reciprocal(sum));
+        let [a, b, c, d, e, f, g, h] = output.map(|x| x * factor);
+        let words = [[a, b], [c, d], [e, f], [g, h]].map(|[low, high]| F::pack(warp, low, high));
+        // SAFETY: see above.
+        unsafe { warp.store_global_x4(warp.mul_wide(lane_column, 2) + o, words, valid) };
+        column += 256;
+    }
+    if params.lse != 0 {
+        let lse = maximum + warp.log2(sum) * LN_2;
+        let lse = warp.select_f32(no_keys(warp, sum), warp.splat_f32(f32::NEG_INFINITY), lse);
+        let first_lane = warp.less(warp.lane_id(), warp.splat(1));
+        // SAFETY: see above.
+        unsafe { warp.store_global_f32(row_lse(warp, params.lse, row), lse, first_lane) };
+    }
+}
+
+/// Whether no part of the row saw a key: else the largest weight, 1, is in the sum.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn no_keys<W: Warp>(warp: W, sum: W::F32) -> W::Bool {
+    warp.less_f32(sum, warp.splat_f32(0.5))
+}
+
+/// Whether there is such a part.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn exists<W: Warp>(warp: W, params: &CombineParams, part: u32) -> W::Bool {
+    warp.less(warp.splat(part), warp.splat(params.parts))
+}
+
+/// The largest log-sum-exp of the row's parts.
+///
+/// # Safety
+/// As [`combine`].
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+unsafe fn largest_lse<W: Warp>(warp: W, params: &CombineParams, row: u32) -> W::F32 {
+    let mut maximum = warp.splat_f32(f32::NEG_INFINITY);
+    let mut part = 0;
+    while part < params.parts {
+        for part in part..part + BATCH {
+            // SAFETY: the caller's.
+            maximum = warp.max(maximum, unsafe { part_lse(warp, params, row, part) });
+        }
+        part += BATCH;
+    }
+    maximum
+}
+
+/// A part's log-sum-exp of the row; minus infinity if there is no such part.
+///
+/// # Safety
+/// As [`combine`].
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+unsafe fn part_lse<W: Warp>(warp: W, params: &CombineParams, row: u32, part: u32) -> W::F32 {
+    let base = params.first_lse.wrapping_add(params.lse_part_stride.wrapping_mul(part as u64));
+    let exists = exists(warp, params, part);
+    // SAFETY: the caller's; what does not exist is not read.
+    let bits = unsafe { warp.load_global::<4>(row_lse(warp, base, row), exists) };
+    warp.select_f32(exists, warp.float_from_bits(bits), warp.splat_f32(f32::NEG_INFINITY))
+}
+
+/// Address of a row's log-sum-exp.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn row_lse<W: Warp>(warp: W, base: u64, row: u32) -> W::U64 {
+    warp.mul_wide(warp.splat(row), 4) + base
+}
+
+/// Address of a row of a tensor, the `row`th of all batch entries and heads.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn row_address(matrices: &Matrices, params: &CombineParams, row: u32) -> u64 {
+    let (head, row) = divide(row, matrices.rows);
+    let (batch, head) = divide(head, params.heads);
+    let offset = batch as u64 * matrices.batch_stride
+        + head as u64 * matrices.head_stride
+        + row as u64 * matrices.row_stride as u64;
+    matrices.base + offset
+}
