@@ -33,7 +33,9 @@ impl Division {
     /// `tiles` CTAs times the number of parts run in waves of as many as the device holds; what counts is how full they are
     /// together (FlashAttention's rule for its number of splits: 85 % of the best).
     pub fn of(tiles: usize, keys: usize, kernel: &Kernel, device: &DeviceInfo) -> Self {
-        let slots = device.multiprocessors as usize * kernel.min_blocks;
+        // A CTA takes another 1024 bytes of shared memory (CUDA programming guide, "Compute capabilities").
+        let held = (device.shared_bytes + 1024) / (kernel.shared_bytes + 1024);
+        let slots = device.multiprocessors as usize * kernel.min_blocks.min(held);
         let key_tiles = keys.div_ceil(kernel.keys);
         let most = (key_tiles / LEAST_TILES).min(MOST_PARTS);
         if tiles == 0 || most <= 1 || 5 * tiles >= 4 * slots {

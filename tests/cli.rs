@@ -120,6 +120,27 @@ fn results_are_written_in_the_layout_that_was_read() {
 }
 
 #[test]
+fn masks_and_dropout_run_and_are_right() {
+    let folder = Folder::new();
+    let file = folder.file(
+        "in",
+        &[("q", &[2, 4, 20, 40]), ("k", &[2, 2, 30, 40]), ("v", &[2, 2, 30, 40]), ("m", &[2, 1, 20, 30])],
+    );
+    for backend in ["cpu", "emulator"] {
+        let rest = ["--backend", backend, "--causal", "--mask-key", "m", "--check"];
+        let said = succeeds(&[&[file.as_str()], rest.as_slice()].concat());
+        assert!(said.contains("masked by m") && said.contains("max error"), "{said}");
+        let rest = ["--backend", backend, "--dropout", "0.3", "--seed", "9", "--mask-key", "m", "--check"];
+        let said = succeeds(&[&[file.as_str()], rest.as_slice()].concat());
+        assert!(said.contains("dropout 0.3 of seed 9") && said.contains("max error"), "{said}");
+    }
+    assert_eq!(fails(&[&file, "--mask-key", "x"]), "the file has no tensor x; it has k, m, q, v");
+    assert_eq!(fails(&[&file, "--mask-key", "q"]), "the mask's number of keys is 40; it must be 1 or 30");
+    assert_eq!(fails(&[&file, "--dropout", "1"]), "dropout rate 1 is not in 0..1");
+    assert!(fails(&[&file, "--seed", "1"]).contains("--dropout"));
+}
+
+#[test]
 fn bad_files_are_one_clear_line() {
     let folder = Folder::new();
     let good: [(&str, &[usize]); 3] = [("q", &[1, 2, 4, 8]), ("k", &[1, 2, 4, 8]), ("v", &[1, 2, 4, 8])];

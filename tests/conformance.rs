@@ -11,7 +11,7 @@ use ffpa::{
 };
 use support::cases::{Case, LayoutKind, load};
 use support::compare::{check_lse, check_output};
-use support::dropout::is_kept;
+use support::dropout::kept;
 use support::inputs::Normal;
 use support::layout::{Inputs, Placed, TestElement};
 use support::mask::MaskData;
@@ -125,7 +125,8 @@ fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
     }
 
     let inputs = Inputs::<T>::new(case.layout, [q_shape, kv_shape, kv_shape], [&q, &k, &v]);
-    let mask = case.mask.as_ref().map(|mask| MaskData::new(case, mask));
+    let scores = [batch, q_heads, case.q_len, case.kv_len()];
+    let mask = case.mask.as_ref().map(|mask| MaskData::new(scores, mask, case.seed));
     let first = call(engine, case, &inputs, mask.as_ref(), q_shape)?;
     let second = call(engine, case, &inputs, mask.as_ref(), q_shape)?;
     if first.bits != second.bits {
@@ -145,20 +146,13 @@ fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
         k,
         v,
         terms: mask.map_or(vec![], |mask| mask.terms),
-        kept: case.dropout.map_or(vec![], |rate| kept(case, rate)),
+        kept: case.dropout.map_or(vec![], |rate| kept(scores, rate, DROPOUT_SEED, case.seed as u32)),
         kept_share: 1.0 - f64::from(case.dropout.unwrap_or(0.0)),
     };
     let exact = call.exact();
     let fair = call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32);
     check_output(&first.answer.o, &exact.o, &fair.o, T::BITS).map_err(|e| format!("{}: {e}", T::NAME))?;
     check_lse(&first.answer.lse, &exact.lse, call.largest_score()).map_err(|e| format!("{}: {e}", T::NAME))
-}
-
-/// Which probabilities of a case dropout keeps.
-fn kept(case: &Case, rate: f32) -> Vec<bool> {
-    let (heads, rows, keys) = (case.batch * case.heads, case.q_len, case.kv_len());
-    let scores = (0..heads * rows * keys).map(|i| (i / keys / rows, i / keys % rows, i % keys));
-    scores.map(|(head, row, key)| is_kept(rate, DROPOUT_SEED, case.seed as u32, head, row, key)).collect()
 }
 
 struct Run {

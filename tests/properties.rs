@@ -4,11 +4,14 @@ mod support;
 
 use std::sync::LazyLock;
 
-use ffpa::{Arch, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward};
+use ffpa::{Arch, Dropout, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward};
 use proptest::prelude::*;
+use support::cases::{MaskCase, MaskElementKind, MaskPattern};
 use support::compare::{check_lse, check_output};
+use support::dropout::kept;
 use support::inputs::Normal;
 use support::layout::TestElement;
+use support::mask::MaskData;
 use support::reference::Call;
 
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ struct Shape {
     d: usize,
     causal: bool,
     scale: Option<f32>,
+    mask: Option<MaskCase>,
+    dropout: Option<f32>,
     /// Elements beyond each row, head and batch entry, in steps of 8.
     gaps: [usize; 3],
     /// Whether rows come before heads in memory.
@@ -33,11 +38,38 @@ fn shapes(longest: usize) -> impl Strategy<Value = Shape> {
     let head_dims = prop_oneof![3 => 1..=32_usize, 1 => 33..=128_usize];
     let sizes = (1..=2_usize, 1..=2_usize, 1..=4_usize, 0..=longest, 0..=longest, head_dims);
     let scale = prop_oneof![3 => Just(None), 1 => (-2.0_f32..2.0).prop_map(Some), 1 => Just(Some(0.0))];
-    let rest = (any::<bool>(), scale, [0..3_usize, 0..3, 0..3], any::<bool>(), any::<u64>());
+    let dropout = prop_oneof![3 => Just(None), 1 => (0.0_f32..0.9).prop_map(Some)];
+    let rest =
+        (any::<bool>(), scale, masks(), dropout, [0..3_usize, 0..3, 0..3], any::<bool>(), any::<u64>());
     (sizes, rest).prop_map(|((batch, kv_heads, group, q_len, kv_len, d8), rest)| {
-        let (causal, scale, gaps, rows_first, seed) = rest;
-        Shape { batch, kv_heads, group, q_len, kv_len, d: 8 * d8, causal, scale, gaps, rows_first, seed }
+        let (causal, scale, mask, dropout, gaps, rows_first, seed) = rest;
+        let d = 8 * d8;
+        Shape {
+            batch,
+            kv_heads,
+            group,
+            q_len,
+            kv_len,
+            d,
+            causal,
+            scale,
+            mask,
+            dropout,
+            gaps,
+            rows_first,
+            seed,
+        }
     })
+}
+
+/// No mask, or one of any element that has all of some dimensions and repeats along the others.
+fn masks() -> impl Strategy<Value = Option<MaskCase>> {
+    use MaskElementKind::{Bf16, Bool, F16, F32};
+    let element = prop_oneof![Just(Bool), Just(F16), Just(Bf16), Just(F32)];
+    let mask = (element, "[1n]{2,4}").prop_map(|(element, dimensions)| {
+        Some(MaskCase { element, dimensions, pattern: MaskPattern::Random })
+    });
+    prop_oneof![2 => Just(None), 1 => mask]
 }
 
 impl Shape {
@@ -87,6 +119,11 @@ fn check<T: TestElement>(engine: &Engine, shape: &Shape) -> Result<(), String> {
     let mut lse = vec![f32::NAN; shape.batch * heads * shape.q_len];
     let mut options = ForwardOptions::new().with_causal(shape.causal);
     options.scale = shape.scale;
+    let scores = [shape.batch, heads, shape.q_len, shape.kv_len];
+    let mask = shape.mask.as_ref().map(|mask| MaskData::new(scores, mask, shape.seed));
+    options.mask = mask.as_ref().map(|mask| mask.view()).transpose().map_err(|e| e.to_string())?;
+    let offset = shape.seed as u32;
+    options.dropout = shape.dropout.map(|rate| Dropout { rate, seed: shape.seed, offset });
     let mut out = (TensorMut::bhnd(&mut o, q_shape).map_err(|e| e.to_string())?, Lse::host(&mut lse));
     let (q_view, k_view, v_view) =
         (view(&q_memory, q_shape)?, view(&k_memory, kv_shape)?, view(&v_memory, kv_shape)?);
@@ -94,7 +131,22 @@ fn check<T: TestElement>(engine: &Engine, shape: &Shape) -> Result<(), String> {
 
     let scale = shape.scale.unwrap_or(1.0 / (shape.d as f32).sqrt());
     let Shape { batch, kv_heads, q_len, kv_len, d: head_dim, causal, .. } = *shape;
-    let call = Call { batch, q_heads: heads, kv_heads, q_len, kv_len, head_dim, causal, scale, q, k, v };
+    let call = Call {
+        batch,
+        q_heads: heads,
+        kv_heads,
+        q_len,
+        kv_len,
+        head_dim,
+        causal,
+        scale,
+        q,
+        k,
+        v,
+        terms: mask.as_ref().map_or(vec![], |mask| mask.terms.clone()),
+        kept: shape.dropout.map_or(vec![], |rate| kept(scores, rate, shape.seed, offset)),
+        kept_share: 1.0 - f64::from(shape.dropout.unwrap_or(0.0)),
+    };
     let (exact, fair) = (call.exact(), call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32));
     let o: Vec<f64> = o.iter().map(|x| x.to_f64()).collect();
     let lse: Vec<f64> = lse.iter().map(|&x| f64::from(x)).collect();

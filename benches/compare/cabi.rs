@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Mutex;
 
-use ffpa::{Dtype, Engine, ForwardOptions, RawForward, RawTensor, ffpa_forward_raw};
+use ffpa::{Dtype, Engine, Error, ForwardOptions, Mask, RawForward, RawTensor, bf16, f16, ffpa_forward_raw};
 
 static LAST: Mutex<Option<CString>> = Mutex::new(None);
 
@@ -47,10 +47,37 @@ impl Tensor {
     }
 }
 
+/// A mask: address, element (0 bool, 1 f16, 2 bf16, 3 f32), shape, strides in elements.
+#[repr(C)]
+pub struct RawMask {
+    address: u64,
+    element: u64,
+    shape: [u64; 4],
+    strides: [u64; 4],
+}
+
+impl RawMask {
+    /// # Safety
+    /// As [`Mask::device`].
+    unsafe fn mask(&self) -> Result<Mask<'static>, Error> {
+        let (shape, strides) = (self.shape.map(|size| size as usize), self.strides.map(|step| step as usize));
+        // SAFETY: the caller's.
+        let mask = unsafe {
+            match self.element {
+                0 => Mask::device::<bool>(self.address, &shape, &strides),
+                1 => Mask::device::<f16>(self.address, &shape, &strides),
+                2 => Mask::device::<bf16>(self.address, &shape, &strides),
+                _ => Mask::device::<f32>(self.address, &shape, &strides),
+            }
+        };
+        Ok(mask?)
+    }
+}
+
 /// Starts a forward call: 0 if it was started, 1 on an error.
 ///
 /// # Safety
-/// As [`ffpa_forward_raw`]; `engine` is from [`ffpa_open`], and `tensors` are q, k, v and out.
+/// As [`ffpa_forward_raw`]; `engine` is from [`ffpa_open`], `tensors` are q, k, v and out, and `mask` is null or a mask.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ffpa_forward(
     engine: *const Engine,
@@ -58,14 +85,22 @@ pub unsafe extern "C" fn ffpa_forward(
     tensors: *const [Tensor; 4],
     lse: u64,
     causal: bool,
+    mask: *const RawMask,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: the caller's.
     let (engine, [q, k, v, out]) = unsafe { (&*engine, &*tensors) };
     let dtype = if is_bf16 { Dtype::Bf16 } else { Dtype::F16 };
-    let call = RawForward { dtype, q: q.raw(), k: k.raw(), v: v.raw(), out: out.raw(), lse, stream };
-    // SAFETY: the caller's.
-    match unsafe { ffpa_forward_raw(engine, &call, &ForwardOptions::new().with_causal(causal)) } {
+    let call =
+        RawForward { dtype, q: q.raw(), k: k.raw(), v: v.raw(), out: out.raw(), lse, stream, workspace: 0 };
+    let forward = || {
+        let mut options = ForwardOptions::new().with_causal(causal);
+        // SAFETY: the caller's.
+        options.mask = unsafe { mask.as_ref().map(|mask| mask.mask()) }.transpose()?;
+        // SAFETY: the caller's.
+        unsafe { ffpa_forward_raw(engine, &call, &options) }
+    };
+    match forward() {
         Ok(report) => {
             say(report.kernel);
             0

@@ -31,6 +31,15 @@ class Tensor(ctypes.Structure):
         return cls(tensor.data_ptr(), (ctypes.c_uint64 * 4)(*tensor.shape), (ctypes.c_uint64 * 3)(*tensor.stride()[:3]))
 
 
+class Mask(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_uint64), ("element", ctypes.c_uint64), ("shape", ctypes.c_uint64 * 4), ("strides", ctypes.c_uint64 * 4)]
+
+    @classmethod
+    def of(cls, mask):
+        element = {torch.bool: 0, torch.float16: 1, torch.bfloat16: 2, torch.float32: 3}[mask.dtype]
+        return cls(mask.data_ptr(), element, (ctypes.c_uint64 * 4)(*mask.shape), (ctypes.c_uint64 * 4)(*mask.stride()))
+
+
 class Ffpa:
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
@@ -43,16 +52,17 @@ class Ffpa:
     def last(self):
         return self.library.ffpa_last().decode()
 
-    def bind(self, q, k, v, out, lse):
+    def bind(self, q, k, v, out, lse, mask=None):
         """A function that starts the call, with all of its arguments made beforehand."""
         tensors = (Tensor * 4)(*[Tensor.of(t) for t in (q, k, v, out)])
         bf16 = ctypes.c_bool(q.dtype == torch.bfloat16)
         address = ctypes.c_uint64(lse.data_ptr() if lse is not None else 0)
         forward = self.library.ffpa_forward
+        mask = ctypes.byref(Mask.of(mask)) if mask is not None else None
 
         def run(causal):
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            if forward(self.engine, bf16, tensors, address, ctypes.c_bool(causal), stream):
+            if forward(self.engine, bf16, tensors, address, ctypes.c_bool(causal), mask, stream):
                 raise RuntimeError(self.last())
             return out
 
@@ -137,6 +147,66 @@ def measure(ffpa, d, causal, n, heads, rounds):
     return case
 
 
+def measure_decode(ffpa, d, rounds, batch=8, heads=32, kv_heads=8, n=32768):
+    """One query row over many keys: bytes of K and V a second, beside a copy's bytes read and written."""
+    q = torch.randn(batch, heads, 1, d, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(batch, kv_heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out, lse = torch.empty_like(q), torch.empty(batch, heads, 1, device="cuda")
+    source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8).random_()
+    target = torch.empty_like(source)
+    run = ffpa.bind(q, k, v, out, lse)
+    run(True)
+    torch.cuda.synchronize()
+    kernel, errors = ffpa.last(), []
+    for b, h in ((0, 0), (batch - 1, heads - 1)):
+        kv_head = h * kv_heads // heads
+        truth, truth_lse = exact(q[b, h], k[b, kv_head], v[b, kv_head], False)
+        errors.append(((out[b, h].float() - truth).norm() / truth.norm()).item())
+        assert abs(lse[b, h, 0] - truth_lse[0]) < 1e-4
+    assert max(errors) < 8e-3, errors
+    competitors = {"ffpa": (run, 2 * k.nbytes), "copy": (lambda causal: target.copy_(source), 2 * source.nbytes)}
+    if d <= 256:
+        def flash(causal):
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+        competitors["sdpa_flash"] = (flash, 2 * k.nbytes)
+    rates = {name: [] for name in competitors}
+    for r in range(rounds + 1):
+        for name in list(competitors) if r % 2 == 0 else list(competitors)[::-1]:
+            call, size = competitors[name]
+            rates[name].append(size / milliseconds(call, True, 10) / 1e6)
+    ratio = statistics.median(a / b for a, b in zip(rates["ffpa"][1:], rates["copy"][1:]))
+    case = {"d": d, "batch": batch, "heads": heads, "kv_heads": kv_heads, "n": n, "dtype": "bf16", "kernel": kernel}
+    return case | {"gigabytes_per_second": {name: statistics.median(x[1:]) for name, x in rates.items()}, "ratio_to_copy": ratio}
+
+
+def measure_masked(ffpa, d, rounds, n=4096, heads=16):
+    """A boolean mask of all rows and keys beside PyTorch's memory-efficient attention."""
+    q, k, v = (torch.randn(1, heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    mask = torch.rand(1, 1, n, n, device="cuda") < 0.7
+    out = torch.empty_like(q)
+    run = ffpa.bind(q, k, v, out, None, mask)
+
+    def efficient(causal):
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    run(False)
+    torch.cuda.synchronize()
+    kernel = ffpa.last()
+    scores = (q[0, 0].float() @ k[0, 0].float().T / math.sqrt(d)).masked_fill(~mask[0, 0], -math.inf)
+    truth = scores.softmax(-1) @ v[0, 0].float()
+    error = ((out[0, 0].float() - truth).norm() / truth.norm()).item()
+    assert error < 5e-3, error
+    times = {"ffpa": [], "sdpa_efficient": []}
+    for r in range(rounds + 1):
+        for name, call in (("ffpa", run), ("sdpa_efficient", efficient))[:: 1 if r % 2 == 0 else -1]:
+            times[name].append(milliseconds(call, False, 5))
+    ratio = statistics.median(b / a for a, b in zip(times["ffpa"][1:], times["sdpa_efficient"][1:]))
+    return {"d": d, "heads": heads, "n": n, "dtype": "bf16", "kernel": kernel, "milliseconds": {k: statistics.median(t[1:]) for k, t in times.items()}, "ratio": ratio}
+
+
 def check_capture(ffpa):
     """A call neither allocates nor synchronises once its kernel is loaded, so a graph can hold it."""
     q, k, v = (torch.randn(2, 4, 300, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -164,6 +234,8 @@ def main():
     arguments.add_argument("out")
     arguments.add_argument("--dims", default="64,128,192,256,320,512,640,768,1024")
     arguments.add_argument("--rounds", type=int, default=10)
+    arguments.add_argument("--decode", default="64,128,256,512,1024")
+    arguments.add_argument("--masked", default="64,128,256,512")
     a = arguments.parse_args()
     torch.manual_seed(0)
     ffpa = Ffpa(a.library)
@@ -177,8 +249,20 @@ def main():
         "torch": torch.__version__,
         "library_sha256": hashlib.sha256(pathlib.Path(a.library).read_bytes()).hexdigest(),
         "cases": [],
+        "decode": [],
+        "masked": [],
     }
-    for d in map(int, a.dims.split(",")):
+    dims = lambda text: [int(d) for d in text.split(",") if d]
+    for d in dims(a.decode):
+        case = measure_decode(ffpa, d, a.rounds, n=32768 if d <= 512 else 16384)
+        result["decode"].append(case)
+        rates = "  ".join(f"{name} {rate:.0f} GB/s" for name, rate in case["gigabytes_per_second"].items())
+        print(f"decode D={d}: {rates}  {case['ratio_to_copy']:.3f} of copy  {case['kernel']}", flush=True)
+    for d in dims(a.masked):
+        case = measure_masked(ffpa, d, a.rounds)
+        result["masked"].append(case)
+        print(f"masked D={d}: x{case['ratio']:.2f} of sdpa_efficient  {case['kernel']}", flush=True)
+    for d in dims(a.dims):
         for causal in (False, True):
             case = measure(ffpa, d, causal, 8192, 32 if d <= 256 else 16, a.rounds)
             result["cases"].append(case)

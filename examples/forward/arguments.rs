@@ -38,6 +38,16 @@ pub struct Arguments {
     /// What scores are multiplied with [default: 1 / sqrt(head dim)]
     #[arg(long, allow_negative_numbers = true)]
     pub scale: Option<f32>,
+    /// An attention mask of the file, by name: bool (true sees), or f16, bf16 or f32 to add; 2 to 4 dimensions of batch,
+    /// heads, rows and keys, those of size 1 repeated
+    #[arg(long, value_name = "NAME")]
+    pub mask_key: Option<String>,
+    /// Drop probabilities with this chance
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub dropout: Option<f32>,
+    /// What decides which probabilities are dropped
+    #[arg(long, default_value_t = 0, requires = "dropout")]
+    pub seed: u64,
     /// Compare with f64 attention; exit with 1 if the error is too large
     #[arg(long)]
     pub check: bool,

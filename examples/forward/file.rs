@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ffpa::{Dtype, Element, bf16, f16};
+use ffpa::{Dtype, Element, Mask, Refusal, bf16, f16};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype as FileDtype, TensorView};
 
@@ -21,6 +21,77 @@ pub struct Inputs<'a> {
     pub v: Input<'a>,
 }
 
+/// A mask's elements.
+pub enum MaskData {
+    Bool(Vec<bool>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    F32(Vec<f32>),
+}
+
+/// A mask of a file.
+pub struct MaskInput {
+    pub data: MaskData,
+    /// As in the file.
+    pub shape: Vec<usize>,
+}
+
+impl MaskInput {
+    /// Finds the tensor `name` in a file's bytes.
+    pub fn read(bytes: &[u8], name: &str) -> Result<Self, Failure> {
+        let file =
+            SafeTensors::deserialize(bytes).map_err(|e| format!("not a whole safetensors file: {e}"))?;
+        let view = tensor(&file, name)?;
+        let bytes = view.data();
+        let data = match view.dtype() {
+            FileDtype::BOOL | FileDtype::U8 => MaskData::Bool(bytes.iter().map(|&byte| byte != 0).collect()),
+            FileDtype::F16 => MaskData::F16(pairs(bytes).map(f16::from_bits).collect()),
+            FileDtype::BF16 => MaskData::Bf16(pairs(bytes).map(bf16::from_bits).collect()),
+            FileDtype::F32 => MaskData::F32(fours(bytes).collect()),
+            other => {
+                return Err(format!("mask {name} holds {other:?}; bool, f16, bf16 and f32 are known").into());
+            }
+        };
+        Ok(MaskInput { data, shape: view.shape().to_vec() })
+    }
+
+    /// As the library takes it.
+    pub fn view(&self) -> Result<Mask<'_>, Refusal> {
+        match &self.data {
+            MaskData::Bool(data) => Mask::new(data, &self.shape),
+            MaskData::F16(data) => Mask::new(data, &self.shape),
+            MaskData::Bf16(data) => Mask::new(data, &self.shape),
+            MaskData::F32(data) => Mask::new(data, &self.shape),
+        }
+    }
+
+    /// What is added to each of the scores `[batch, heads, rows, keys]`; minus infinity hides.
+    pub fn terms(&self, [batch, heads, rows, keys]: [usize; 4]) -> Vec<f64> {
+        let term = |i: usize| match &self.data {
+            MaskData::Bool(data) => {
+                if data[i] {
+                    0.0
+                } else {
+                    f64::NEG_INFINITY
+                }
+            }
+            MaskData::F16(data) => data[i].to_f64(),
+            MaskData::Bf16(data) => data[i].to_f64(),
+            MaskData::F32(data) => data[i].into(),
+        };
+        let sizes = [vec![1; 4 - self.shape.len()], self.shape.clone()].concat();
+        let place = |index: [usize; 4]| {
+            let step =
+                |place: usize, (i, &size): (usize, &usize)| place * size + if size == 1 { 0 } else { i };
+            index.into_iter().zip(&sizes).fold(0, step)
+        };
+        (0..batch * heads * rows * keys)
+            .map(|i| [i / keys / rows / heads, i / keys / rows % heads, i / keys % rows, i % keys])
+            .map(|index| term(place(index)))
+            .collect()
+    }
+}
+
 /// One tensor of a file.
 pub struct Input<'a> {
     view: TensorView<'a>,
@@ -35,11 +106,7 @@ impl<'a> Inputs<'a> {
             SafeTensors::deserialize(bytes).map_err(|e| format!("not a whole safetensors file: {e}"))?;
         let input = |name: &str| {
             let name = format!("{prefix}{name}");
-            let view = file.tensor(&name).map_err(|_| {
-                let mut names: Vec<&str> = file.names().into_iter().collect();
-                names.sort_unstable();
-                format!("the file has no tensor {name}; it has {}", names.join(", "))
-            })?;
+            let view = tensor(&file, &name)?;
             let shape: [usize; 4] = view
                 .shape()
                 .try_into()
@@ -61,6 +128,15 @@ impl<'a> Inputs<'a> {
     }
 }
 
+/// A tensor by its whole name.
+fn tensor<'a>(file: &SafeTensors<'a>, name: &str) -> Result<TensorView<'a>, String> {
+    file.tensor(name).map_err(|_| {
+        let mut names: Vec<&str> = file.names().into_iter().collect();
+        names.sort_unstable();
+        format!("the file has no tensor {name}; it has {}", names.join(", "))
+    })
+}
+
 /// Batch, heads, length, head dim from a file's order, or back.
 fn logical([a, b, c, d]: [usize; 4], layout: LayoutArgument) -> [usize; 4] {
     match layout {
@@ -76,7 +152,7 @@ impl Input<'_> {
         let wide: Vec<f32> = match self.view.dtype() {
             FileDtype::F16 => pairs(bytes).map(|bits| f16::from_bits(bits).to_f32()).collect(),
             FileDtype::BF16 => pairs(bytes).map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-            _ => bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+            _ => fours(bytes).collect(),
         };
         let mut elements = vec![T::zeroed(); wide.len()];
         T::round(&wide, &mut elements);
@@ -86,6 +162,10 @@ impl Input<'_> {
 
 fn pairs(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]))
+}
+
+fn fours(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
 /// Writes `o` and `lse`.

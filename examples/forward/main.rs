@@ -13,6 +13,8 @@ mod run;
 #[path = "../../tests/support/compare.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod compare;
+#[path = "../../tests/support/dropout.rs"]
+mod dropout;
 #[path = "../../tests/support/reference.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod reference;

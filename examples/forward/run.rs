@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ffpa::{
-    Arch, Dtype, Element, Engine, ForwardOptions, Lse, Report, TensorMut, TensorRef, bf16, f16, ffpa_forward,
+    Arch, Dropout, Dtype, Element, Engine, ForwardOptions, Lse, Report, TensorMut, TensorRef, bf16, f16,
+    ffpa_forward,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Failure;
 use crate::arguments::{Arguments, BackendArgument, LayoutArgument};
 use crate::compare::{check_lse, check_output, difference};
-use crate::file::{self, Inputs, SAMPLE, SAMPLE_PREFIX};
+use crate::dropout::kept;
+use crate::file::{self, Inputs, MaskInput, SAMPLE, SAMPLE_PREFIX};
 use crate::reference::Call;
 
 /// What is printed, and what is wrong with the result if a check failed.
@@ -32,9 +34,10 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let default = if arguments.input.is_none() { SAMPLE_PREFIX } else { "" };
     let prefix = arguments.prefix.as_deref().unwrap_or(default);
     let inputs = Inputs::read(&bytes, prefix, arguments.layout)?;
+    let mask = arguments.mask_key.as_deref().map(|name| MaskInput::read(&bytes, name)).transpose()?;
     match arguments.dtype.unwrap_or(inputs.dtype()) {
-        Dtype::F16 => forward::<f16>(arguments, &engine, &inputs),
-        Dtype::Bf16 => forward::<bf16>(arguments, &engine, &inputs),
+        Dtype::F16 => forward::<f16>(arguments, &engine, &inputs, mask.as_ref()),
+        Dtype::Bf16 => forward::<bf16>(arguments, &engine, &inputs, mask.as_ref()),
     }
 }
 
@@ -54,6 +57,7 @@ fn forward<T: Element>(
     arguments: &Arguments,
     engine: &Engine,
     inputs: &Inputs<'_>,
+    mask: Option<&MaskInput>,
 ) -> Result<Outcome, Failure> {
     let [q, k, v] = [&inputs.q, &inputs.k, &inputs.v].map(|input| input.elements::<T>());
     let mut o = vec![T::zeroed(); q.len()];
@@ -67,6 +71,8 @@ fn forward<T: Element>(
         .with_family(arguments.family.into())
         .with_progress(Arc::new(move |done, total| advance(&tick, done, total)));
     options.scale = arguments.scale;
+    options.mask = mask.map(MaskInput::view).transpose()?;
+    options.dropout = arguments.dropout.map(|rate| Dropout { rate, seed: arguments.seed, offset: 0 });
 
     let tensor = |data, shape| match arguments.layout {
         LayoutArgument::Bhnd => TensorRef::bhnd(data, shape),
@@ -90,7 +96,7 @@ fn forward<T: Element>(
         writeln!(text, "output   {}", path.display())?;
     }
     let wrong = match arguments.check {
-        true => check(arguments, inputs, [&q, &k, &v], (&o, &lse), &mut text)?,
+        true => check(arguments, inputs, [&q, &k, &v], mask, (&o, &lse), &mut text)?,
         false => None,
     };
     Ok(Outcome { text, wrong })
@@ -103,10 +109,19 @@ fn describe<T: Element>(
     time: Duration,
 ) -> String {
     let ([b, hq, nq, d], [_, hkv, nkv, _]) = (inputs.q.shape, inputs.k.shape);
-    let causal = if arguments.causal { ", causal" } else { "" };
+    let mut changes = String::new();
+    if arguments.causal {
+        changes += ", causal";
+    }
+    if let Some(name) = &arguments.mask_key {
+        changes += &format!(", masked by {name}");
+    }
+    if let Some(rate) = arguments.dropout {
+        changes += &format!(", dropout {rate} of seed {}", arguments.seed);
+    }
     let seconds = time.as_secs_f64();
     format!(
-        "shape    batch {b}, heads {hq}/{hkv}, length {nq}/{nkv}, head dim {d}, {}{causal}\n\
+        "shape    batch {b}, heads {hq}/{hkv}, length {nq}/{nkv}, head dim {d}, {}{changes}\n\
          backend  {} ({})\n\
          kernel   {}\n\
          time     {:.3} ms, {:.4} TFLOP/s\n",
@@ -124,10 +139,12 @@ fn check<T: Element>(
     arguments: &Arguments,
     inputs: &Inputs<'_>,
     [q, k, v]: [&[T]; 3],
+    mask: Option<&MaskInput>,
     (o, lse): (&[T], &[f32]),
     text: &mut String,
 ) -> Result<Option<String>, Failure> {
     let ([batch, q_heads, q_len, head_dim], [_, kv_heads, kv_len, _]) = (inputs.q.shape, inputs.k.shape);
+    let scores = [batch, q_heads, q_len, kv_len];
     let wide = |data, shape| by_heads(data, shape, arguments.layout);
     let call = Call {
         batch,
@@ -141,6 +158,9 @@ fn check<T: Element>(
         q: wide(q, inputs.q.shape),
         k: wide(k, inputs.k.shape),
         v: wide(v, inputs.v.shape),
+        terms: mask.map_or(vec![], |mask| mask.terms(scores)),
+        kept: arguments.dropout.map_or(vec![], |rate| kept(scores, rate, arguments.seed, 0)),
+        kept_share: 1.0 - f64::from(arguments.dropout.unwrap_or(0.0)),
     };
     let (exact, fair) = (call.exact(), call.same_precision(round::<T>));
     let (o, lse) = (wide(o, inputs.q.shape), lse.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());

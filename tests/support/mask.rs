@@ -2,7 +2,7 @@
 
 use ffpa::{Mask, MaskElement, Refusal, bf16, f16};
 
-use super::cases::{Case, MaskCase, MaskElementKind, MaskPattern};
+use super::cases::{MaskCase, MaskElementKind, MaskPattern};
 use super::inputs::Normal;
 
 /// A mask's elements in memory, and the term of every score that it stands for.
@@ -21,14 +21,14 @@ enum Elements {
 }
 
 impl MaskData {
-    pub fn new(case: &Case, mask: &MaskCase) -> Self {
-        let all = [case.batch, case.heads, case.q_len, case.kv_len()];
+    /// For scores `[batch, heads, rows, keys]`.
+    pub fn new(all: [usize; 4], mask: &MaskCase, seed: u64) -> Self {
         let dimensions = mask.dimensions.len();
         let sizes = mask.dimensions.chars().zip(&all[4 - dimensions..]);
         let shape: Vec<usize> = sizes.map(|(kind, &size)| if kind == '1' { 1 } else { size }).collect();
         let [b, h, n, k]: [usize; 4] =
             [vec![1; 4 - dimensions], shape.clone()].concat().try_into().expect("four dimensions");
-        let mut normal = Normal::new(case.seed + 77);
+        let mut normal = Normal::new(seed.wrapping_add(77));
         let values: Vec<f64> =
             (0..b * h * n * k).map(|i| value(mask.pattern, i / k % n, i % k, &mut normal)).collect();
         let (elements, values) = store(mask.element, &values);

@@ -20,13 +20,14 @@ for step in ${@:-correctness sanitizers speed}; do
   case $step in
     correctness)
       timeout 300 ./conformance || failed=1
+      timeout 100 ./merge || failed=1
       timeout 300 ./properties --ignored || failed=1
       timeout 60 ./forward --backend cuda --check || failed=1
       timeout 60 ./forward --backend cuda --check --causal --dtype bf16 || failed=1 ;;
     sanitizers)
       for tool in memcheck racecheck; do
         timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 ./conformance fully_masked gqa layouts no_keys \
-          scales --test-threads 1 | tail -3 || failed=1
+          scales masks divided dropout --test-threads 1 | tail -3 || failed=1
       done ;;
     speed) timeout 500 python3 compare.py ./libffpa_cabi.so "$out/$(date +%F).json" || failed=1 ;;
     *) echo "unknown step $step"; failed=1 ;;
@@ -55,9 +56,10 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
         }
         Ok(artifacts(&String::from_utf8(output.stdout)?))
     };
-    let mut built = cargo(&["test", "--no-run", "--test", "conformance", "--test", "properties"])?;
+    let mut built =
+        cargo(&["test", "--no-run", "--test", "conformance", "--test", "properties", "--test", "merge"])?;
     built.extend(cargo(&["build", "--example", "forward", "--example", "ffpa_cabi"])?);
-    for name in ["conformance", "properties", "forward", "libffpa_cabi.so"] {
+    for name in ["conformance", "properties", "merge", "forward", "libffpa_cabi.so"] {
         let stem = name.trim_end_matches(".so");
         let is_it = |path: &&PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();

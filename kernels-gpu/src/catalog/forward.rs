@@ -300,7 +300,7 @@ catalog! {
     fwd_f16_sm89_decode_320 fwd_bf16_sm89_decode_320: Sm89 D 320 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
     fwd_f16_sm89_decode_512 fwd_bf16_sm89_decode_512: Sm89 D 512 rows 16 keys 64 warps 4 masked
-        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 2 spills 0;
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 2 spills 0;
     fwd_f16_sm89_decode_768 fwd_bf16_sm89_decode_768: Sm89 D 768 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
     fwd_f16_sm89_decode_1024 fwd_bf16_sm89_decode_1024: Sm89 D 1024 rows 16 keys 64 warps 4 masked
@@ -332,7 +332,7 @@ catalog! {
     fwd_f16_sm120f_decode_320 fwd_bf16_sm120f_decode_320: Sm120f D 320 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
     fwd_f16_sm120f_decode_512 fwd_bf16_sm120f_decode_512: Sm120f D 512 rows 16 keys 64 warps 4 masked
-        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 2 spills 0;
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 2 spills 0;
     fwd_f16_sm120f_decode_768 fwd_bf16_sm120f_decode_768: Sm120f D 768 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
     fwd_f16_sm120f_decode_1024 fwd_bf16_sm120f_decode_1024: Sm120f D 1024 rows 16 keys 64 warps 4 masked
