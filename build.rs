@@ -4,13 +4,13 @@
 //! |---|---|---|
 //! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
 //! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native` | `all` |
-//! | `FFPA_BUILD_HEADDIM` | head dims: `default`, `all`, or numbers that the catalog has | `default` |
+//! | `FFPA_BUILD_HEADDIM` | head dims: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Entry, Kernel};
+use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, DEFAULT_HEAD_DIMS, Entry, Kernel};
 use ffpa_kernels_gpu::config::Arch;
 
 fn main() {
@@ -44,7 +44,8 @@ fn chosen() -> Result<Vec<Entry>, String> {
     compiled.sort_unstable();
     compiled.dedup();
     let head_dims = match variable("FFPA_BUILD_HEADDIM").as_deref() {
-        Some("default" | "all") | None => compiled,
+        Some("default") | None => DEFAULT_HEAD_DIMS.to_vec(),
+        Some("all") => compiled,
         Some(_) => {
             let known: Vec<String> = compiled.iter().map(usize::to_string).collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -133,11 +133,19 @@ pub trait SplitD: Config {
     const SLOT: usize = Self::STEP_PANELS * Self::KV_PANEL;
     /// Where the slots end.
     const END: usize = Self::SLOTS_OFFSET + Self::SLOTS * Self::SLOT;
-    /// Steps of a row of panels.
-    const STEPS: usize = Self::PANELS / Self::STEP_PANELS;
+    /// Steps of a row of panels; the last may have fewer.
+    const STEPS: usize = Self::PANELS.div_ceil(Self::STEP_PANELS);
     /// Barriers in the code: one a step, one for the probabilities and one for references that move; at the end one for the
     /// ring, one for the sums and one for the staged output.
     const BARRIERS: usize = 2 * Self::STEPS + 5;
+
+    /// The `i`th panel of a step, counted along the row, if it has one. (Loops over all `i` and asks: loops whose length
+    /// depends on the step would not be unrolled.)
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn panel(step: usize, i: usize) -> Option<usize> {
+        let panel = step * Self::STEP_PANELS + i;
+        (panel < Self::PANELS).then_some(panel)
+    }
 }
 
 /// Columns of a panel: 128 bytes of 16-bit elements, one line of the swizzle.

@@ -7,6 +7,9 @@ use crate::abi::Params;
 use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD};
 use crate::{entry, format};
 
+/// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
+pub const DEFAULT_HEAD_DIMS: &[usize] = &[64, 128, 192, 256, 320, 512, 640, 768, 1024];
+
 /// How a kernel holds the head dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
@@ -214,15 +217,27 @@ macro_rules! catalog {
 // | 192 | 64x64, 4, 3 panels a step: 330 / 321 | 128x64, 8, 3 panels 308 / 302; 64x64, 4, 1 panel 286 / 279 |
 // | 256 | 64x64, 4, 1 stage: 328 / 323 | 64x32, 4, 2 stages 302 / 300; 128x32, 8 287 / 287; split-D 64x64, 4 317 / 300 |
 // | 320 | 128x64, 8, 5 panels: 344 / 335 | 64x128, 8, 5 panels 309 / 300; 64x64, 4 262 / 259; 128x64, 8, 1 panel 268 / 268 |
+// | 384 | 64x128, 8, 3 panels: 302 / 303 | 2 panels 285 / 285; 64x64, 8, 6 panels 253 / 255; 128x64, 8, 6 panels 251 / 245 |
+// | 448 | 64x128, 8, 4 panels: 319 / 320 | 3 panels 295 / 295; 64x64, 8, 7 panels 259 / 267; 64x128, 8, 1 panel 236 / 237 |
 // | 512 | 64x128, 8, 4 panels: 315 / 311 | 2 panels 300 / 288; 1 panel 280 / 284; 64x64, 8, 8 panels 272 / 271 |
+// | 576 | 64x128, 8, 3 panels: 305 / 306 | 4 panels 296 / 301; 64x64, 8, 9 panels 281 / 284; 32x128, 8 204 / 205 |
 // | 640 | 64x128, 8, 2 panels: 279 / 278 | 64x64, 8, 5 panels 261 / 256; 32x128, 4 263 / 260 |
+// | 704 | 64x64, 8, 6 panels: 255 / 258 | 4 panels 246 / 248; 64x128, 8, 3 panels 218 / 223; 32x64, 8, 11 panels 188 / 192 |
 // | 768 | 64x64, 8, 6 panels: 259 / 258 | 64x128, 8, 3 panels 237 / 207; 32x128, 8, 4 panels 212 / 214 |
+// | 832 | 64x64, 8, 5 panels: 231 / 231 | 32x128, 8, 5 panels 205 / 207; 3 panels 196 / 197 |
+// | 896 | 32x128, 8, 5 panels: 214 / 212 | 4 panels 201 / 203; 32x64, 8, 7 panels 194 / 195 |
+// | 960 | 32x128, 8, 3 panels: 212 / 212 | 4 panels 207 / 207; 32x64, 8, 5 panels 191 / 193 |
 // | 1024 | 32x128, 8, 4 panels: 220 / 219 | 2 panels 219 / 203; 32x64, 8, 8 panels 197 / 194 |
 //
 // With whole rows, 32 rows a warp beat 16 wherever the output fits the registers: each fragment of K and V read from shared
 // memory then serves two row tiles. With panels, what counts is how much work lies between two barriers. Above D = 256 the
 // figures are those of the sm_90a rows, which use Hopper's 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold
-// and have not been run on such hardware (on the H200: D = 320 185, D = 512 185, D = 768 104, D = 1024 109).
+// and have not been run on such hardware. Among tiles of 99 KiB these were the fastest on the H200 (384 197, 448 189,
+// 512 185, 576 155, 704 142, 832 126, 896 129, 960 126, 1024 109).
+//
+// Decoding (16 rows of packed heads, one query row, 8 x 8 key/value heads, 32768 keys) reads at the card's copy rate with
+// any tile tried; taken are those with the most bytes in flight in 99 KiB (D = 512: 2 panels a step 4575 GB/s, 1 panel
+// 3988; a copy 4189).
 catalog! {
     fwd_f16_sm89_persistd_64 fwd_bf16_sm89_persistd_64: Sm89 D 64 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 2 } min_blocks 2 spills 0;
@@ -237,7 +252,7 @@ catalog! {
     fwd_f16_sm89_splitd_512 fwd_bf16_sm89_splitd_512: Sm89 D 512 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm89_splitd_768 fwd_bf16_sm89_splitd_768: Sm89 D 768 rows 32 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     fwd_f16_sm89_splitd_1024 fwd_bf16_sm89_splitd_1024: Sm89 D 1024 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm120f_persistd_64 fwd_bf16_sm120f_persistd_64: Sm120f D 64 rows 128 keys 64 warps 4 plain
@@ -254,7 +269,7 @@ catalog! {
     fwd_f16_sm120f_splitd_512 fwd_bf16_sm120f_splitd_512: Sm120f D 512 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_768 fwd_bf16_sm120f_splitd_768: Sm120f D 768 rows 32 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_1024 fwd_bf16_sm120f_splitd_1024: Sm120f D 1024 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     /// Spills: about 35 words a step of a tile, of 1350 instructions: half the rows would spill nothing and is 10 % slower.
@@ -265,10 +280,10 @@ catalog! {
         split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 32;
     /// Spills: about 30 words a tile, of 2600 instructions: half the keys would hardly spill and is 7 % slower.
     fwd_f16_sm90a_splitd_640 fwd_bf16_sm90a_splitd_640: Sm90a D 640 rows 64 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 236;
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 268;
     /// Spills: 192 of 255 registers are output: 47 words a tile; half the rows would spill nothing and is 18 % slower.
     fwd_f16_sm90a_splitd_768 fwd_bf16_sm90a_splitd_768: Sm90a D 768 rows 64 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 376;
+        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 404;
     fwd_f16_sm90a_splitd_1024 fwd_bf16_sm90a_splitd_1024: Sm90a D 1024 rows 32 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
     fwd_f16_sm89_persistd_64_masked fwd_bf16_sm89_persistd_64_masked: Sm89 D 64 rows 64 keys 64 warps 4 masked
@@ -286,7 +301,7 @@ catalog! {
     fwd_f16_sm89_splitd_512_masked fwd_bf16_sm89_splitd_512_masked: Sm89 D 512 rows 64 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm89_splitd_768_masked fwd_bf16_sm89_splitd_768_masked: Sm89 D 768 rows 32 keys 64 warps 8 masked
-        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     fwd_f16_sm89_splitd_1024_masked fwd_bf16_sm89_splitd_1024_masked: Sm89 D 1024 rows 32 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm89_decode_64 fwd_bf16_sm89_decode_64: Sm89 D 64 rows 16 keys 128 warps 4 masked
@@ -318,7 +333,7 @@ catalog! {
     fwd_f16_sm120f_splitd_512_masked fwd_bf16_sm120f_splitd_512_masked: Sm120f D 512 rows 64 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_768_masked fwd_bf16_sm120f_splitd_768_masked: Sm120f D 768 rows 32 keys 64 warps 8 masked
-        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_1024_masked fwd_bf16_sm120f_splitd_1024_masked: Sm120f D 1024 rows 32 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm120f_decode_64 fwd_bf16_sm120f_decode_64: Sm120f D 64 rows 16 keys 128 warps 4 masked
@@ -337,4 +352,67 @@ catalog! {
         split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
     fwd_f16_sm120f_decode_1024 fwd_bf16_sm120f_decode_1024: Sm120f D 1024 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    /// Spills: words of the mask's addresses, and what the plain kernel spills.
+    fwd_f16_sm90a_splitd_320_masked fwd_bf16_sm90a_splitd_320_masked: Sm90a D 320 rows 128 keys 64 warps 8 masked
+        split_d { key_warps 2 step_panels 5 slots 2 } min_blocks 1 spills 832;
+    /// Spills: words of the mask's addresses, and what the plain kernel spills.
+    fwd_f16_sm90a_splitd_512_masked fwd_bf16_sm90a_splitd_512_masked: Sm90a D 512 rows 64 keys 128 warps 8 masked
+        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 380;
+    /// Spills: words of the mask's addresses, and what the plain kernel spills.
+    fwd_f16_sm90a_splitd_640_masked fwd_bf16_sm90a_splitd_640_masked: Sm90a D 640 rows 64 keys 128 warps 8 masked
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 972;
+    /// Spills: words of the mask's addresses, and what the plain kernel spills.
+    fwd_f16_sm90a_splitd_768_masked fwd_bf16_sm90a_splitd_768_masked: Sm90a D 768 rows 64 keys 64 warps 8 masked
+        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 704;
+    fwd_f16_sm90a_splitd_1024_masked fwd_bf16_sm90a_splitd_1024_masked: Sm90a D 1024 rows 32 keys 128 warps 8 masked
+        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_384 fwd_bf16_sm90a_splitd_384: Sm90a D 384 rows 64 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_448 fwd_bf16_sm90a_splitd_448: Sm90a D 448 rows 64 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile.
+    fwd_f16_sm90a_splitd_576 fwd_bf16_sm90a_splitd_576: Sm90a D 576 rows 64 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 96;
+    /// Spills: a few words a tile.
+    fwd_f16_sm90a_splitd_704 fwd_bf16_sm90a_splitd_704: Sm90a D 704 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 200;
+    /// Spills: 208 of 255 registers are output; half the rows would spill nothing and is 11 % slower.
+    fwd_f16_sm90a_splitd_832 fwd_bf16_sm90a_splitd_832: Sm90a D 832 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 848;
+    fwd_f16_sm90a_splitd_896 fwd_bf16_sm90a_splitd_896: Sm90a D 896 rows 32 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_960 fwd_bf16_sm90a_splitd_960: Sm90a D 960 rows 32 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_384 fwd_bf16_sm89_splitd_384: Sm89 D 384 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_448 fwd_bf16_sm89_splitd_448: Sm89 D 448 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_576 fwd_bf16_sm89_splitd_576: Sm89 D 576 rows 32 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_640 fwd_bf16_sm89_splitd_640: Sm89 D 640 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_704 fwd_bf16_sm89_splitd_704: Sm89 D 704 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_832 fwd_bf16_sm89_splitd_832: Sm89 D 832 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_896 fwd_bf16_sm89_splitd_896: Sm89 D 896 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm89_splitd_960 fwd_bf16_sm89_splitd_960: Sm89 D 960 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_384 fwd_bf16_sm120f_splitd_384: Sm120f D 384 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_448 fwd_bf16_sm120f_splitd_448: Sm120f D 448 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_576 fwd_bf16_sm120f_splitd_576: Sm120f D 576 rows 32 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_640 fwd_bf16_sm120f_splitd_640: Sm120f D 640 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_704 fwd_bf16_sm120f_splitd_704: Sm120f D 704 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_832 fwd_bf16_sm120f_splitd_832: Sm120f D 832 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_896 fwd_bf16_sm120f_splitd_896: Sm120f D 896 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_960 fwd_bf16_sm120f_splitd_960: Sm120f D 960 rows 32 keys 64 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
 }

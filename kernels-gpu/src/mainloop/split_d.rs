@@ -52,8 +52,9 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
         for step in 0..C::STEPS {
             let slot = ring.step(step);
             for i in 0..C::STEP_PANELS {
+                let Some(index) = C::panel(step, i) else { continue };
                 let keys = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_columns(warp, warp_key);
-                let query = panel(step * C::STEP_PANELS + i).place_a(warp, warp_row);
+                let query = panel(index).place_a(warp, warp_row);
                 // SAFETY: see above.
                 unsafe { matmul::add_scores(warp, &mut scores, query, keys, PANEL / 16) };
             }
@@ -93,8 +94,9 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
                     p[m] = unsafe { place.load_a(warp, m, k % (PANEL / 16)) };
                 }
                 for i in 0..C::STEP_PANELS {
+                    let Some(index) = C::panel(step, i) else { continue };
                     let values = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_rows(warp, warp_chunk);
-                    let first = columns * (step * C::STEP_PANELS + i);
+                    let first = columns * index;
                     // SAFETY: see above.
                     unsafe { matmul::add_values(warp, &mut output, p, values, k, first, columns) };
                 }

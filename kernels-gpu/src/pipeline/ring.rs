@@ -93,9 +93,10 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
         if self.keys[which] > 0 {
             let slot = SharedTile::at(self.warp, C::SLOTS_OFFSET as u32 + self.filling);
             for i in 0..C::STEP_PANELS {
+                let Some(panel) = C::panel(step, i) else { continue };
                 let to = slot.skip_bytes((i * C::KV_PANEL) as u32);
                 // SAFETY: start's; every warp is done with the slot.
-                unsafe { stream.copy(C::KEYS, step * C::STEP_PANELS + i, to) };
+                unsafe { stream.copy(C::KEYS, panel, to) };
             }
         }
         if step == C::STEPS - 1 {
