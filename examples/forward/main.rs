@@ -35,8 +35,7 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // What follows the first paragraph is how to use it.
-        Err(error) => return fail(error.to_string().split("\n\n").next().unwrap_or("bad arguments")),
+        Err(error) => return fail(error.to_string().lines().next().unwrap_or("bad arguments")),
     };
     match run::run(&arguments) {
         Ok(report) => {

@@ -176,21 +176,6 @@ pub struct Params {
     pub parts: Parts,
 }
 
-/// Tensor maps of Q, K and V, by value, for kernels with bulk copies: boxes of 64 columns and of the kernel's rows or keys,
-/// dimensions `[head_dim, rows, heads, batch]`, 128-byte swizzle.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TensorMaps(pub [[u64; 16]; 3]);
-
-impl TensorMaps {
-    /// Byte offset of Q's map.
-    pub const Q: usize = 0;
-    /// Byte offset of K's map.
-    pub const K: usize = 128;
-    /// Byte offset of V's map.
-    pub const V: usize = 256;
-}
-
 /// Parameters of a combining kernel, by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]

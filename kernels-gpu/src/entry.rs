@@ -3,16 +3,9 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{PANEL, PersistD, SplitD, TensorPersistD};
+use crate::config::{PANEL, PersistD, SplitD};
 use crate::mainloop;
-use crate::pipeline::{self, Panels, TensorTiles, Tiles};
 use crate::schedule::Work;
-use crate::tile::Operands;
-
-/// Registers of a thread that computes, and of one that starts copies, in kernels that have both: of 65536, with eight warps
-/// that compute.
-const COMPUTING: u32 = 240;
-const PRODUCING: u32 = 24;
 
 /// A persist-D kernel. See [`mainloop::persist_d`] for the const parameters.
 ///
@@ -25,61 +18,19 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
 ) {
     const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
-    let Operands { q, k, v, .. } = Operands::new(params, &work);
     // SAFETY: the caller's.
-    unsafe {
-        let tiles = Tiles::<W, C>::start(warp, q, k, v, work.keys);
-        mainloop::persist_d::<W, C, _, M, N, O>(warp, params, work, tiles);
-    }
-}
-
-/// A persist-D kernel with bulk copies: warps beyond the `WARPS` that compute start them.
-///
-/// # Safety
-/// As [`persist_d`]; `maps` is the address of the launch's [`TensorMaps`](crate::abi::TensorMaps).
-#[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub unsafe fn tensor_persist_d<W, C, const M: usize, const N: usize, const O: usize>(
-    warp: W,
-    params: &Params,
-    maps: u64,
-) where
-    W: Warp,
-    C: TensorPersistD,
-{
-    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D && C::ROWS <= 256) };
-    let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
-    // SAFETY: here and below, the caller's.
-    unsafe { pipeline::make_barriers::<W, C>(warp) };
-    if warp.warp_id() >= C::WARPS as u32 {
-        warp.decrease_registers::<PRODUCING>();
-        if warp.warp_id() == C::WARPS as u32 {
-            // SAFETY: see above.
-            unsafe { pipeline::produce::<W, C>(warp, &work, maps) };
-        }
-    } else {
-        warp.increase_registers::<COMPUTING>();
-        // SAFETY: see above.
-        unsafe {
-            let tiles = TensorTiles::<W, C>::start(warp);
-            mainloop::persist_d::<W, C, _, M, N, O>(warp, params, work, tiles);
-        }
-    }
+    unsafe { mainloop::persist_d::<W, C, M, N, O>(warp, params, work) }
 }
 
 /// A split-D kernel. See [`mainloop::split_d`] for the const parameters.
 ///
 /// # Safety
-/// As [`persist_d`]; with bulk copies, `maps` is the address of the launch's [`TensorMaps`](crate::abi::TensorMaps).
+/// As [`persist_d`].
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, const K: usize>(
+pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const O: usize, const K: usize>(
     warp: W,
     params: &Params,
-    maps: u64,
-) where
-    W: Warp,
-    C: SplitD,
-    P: Panels<W, C>,
-{
+) {
     const {
         assert!(
             C::D.is_multiple_of(PANEL)
@@ -92,5 +43,5 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
     }
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
     // SAFETY: the caller's.
-    unsafe { mainloop::split_d::<W, C, P, M, N, O, K>(warp, params, work, maps) }
+    unsafe { mainloop::split_d::<W, C, M, N, O, K>(warp, params, work) }
 }

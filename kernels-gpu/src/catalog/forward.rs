@@ -3,9 +3,8 @@
 use cuda_std::Warp;
 
 use super::Entry;
-use crate::abi::{Params, TensorMaps};
-use crate::config::{Arch, Config, Dtype, PANEL_ROW, PRODUCER_WARPS, PersistD, SplitD, TensorPersistD};
-use crate::pipeline::{StreamPanels, TensorPanels};
+use crate::abi::Params;
+use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD};
 use crate::{entry, format};
 
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
@@ -20,15 +19,6 @@ pub enum Strategy {
     SplitD,
 }
 
-/// How a kernel's tiles come to shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Copies {
-    /// By each thread, 16 bytes at a time (`cp.async`).
-    Async,
-    /// By bulk copies of tensor maps' boxes (TMA): the kernel takes [`TensorMaps`] too.
-    Tensor,
-}
-
 /// What the host knows of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -41,18 +31,14 @@ pub struct Kernel {
     pub dtype: Dtype,
     /// How it holds the head dimension.
     pub strategy: Strategy,
-    /// How its tiles come to shared memory.
-    pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
     pub head_dim: usize,
     /// Query rows of a CTA.
     pub rows: usize,
     /// Keys of a tile.
     pub keys: usize,
-    /// Warps of a CTA that compute.
+    /// Warps of a CTA.
     pub warps: usize,
-    /// Warps of a CTA that only start copies.
-    pub producer_warps: usize,
     /// Whether it takes masks, dropout, and a causal mask over packed heads.
     pub masked: bool,
     /// Dynamic shared memory of a CTA, in bytes.
@@ -68,7 +54,7 @@ pub struct Kernel {
 impl Kernel {
     /// Threads of a CTA.
     pub const fn threads(&self) -> usize {
-        (self.warps + self.producer_warps) * 32
+        self.warps * 32
     }
 
     /// Its entry.
@@ -132,12 +118,10 @@ macro_rules! catalog {
             arch: Arch::$arch,
             dtype: Dtype::$dtype,
             strategy: catalog!(@strategy $strategy),
-            copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,
             keys: $keys,
             warps: $warps,
-            producer_warps: catalog!(@producer_warps $strategy),
             masked: catalog!(@masked $masks),
             shared_bytes: <$name as Config>::SHARED_BYTES,
             min_blocks: $min_blocks,
@@ -148,15 +132,13 @@ macro_rules! catalog {
         /// Runs one warp of the kernel `name`; false if there is none of that name.
         ///
         /// # Safety
-        /// As for a launch of the kernel: `params` describes live buffers, `maps` the same ones if the kernel's copies are bulk
-        /// copies, and the warp is one of the kernel's CTAs'.
-        pub unsafe fn emulate<W: Warp>(name: &str, warp: W, params: &Params, maps: &TensorMaps) -> bool {
-            let maps = core::ptr::from_ref(maps) as u64;
+        /// As for a launch of the kernel: `params` describes live buffers, and the warp is one of the kernel's CTAs'.
+        pub unsafe fn emulate<W: Warp>(name: &str, warp: W, params: &Params) -> bool {
             match name {
                 $(
                     // SAFETY: the caller's.
                     stringify!($name) => unsafe {
-                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, warp, params, maps)
+                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, warp, params)
                     },
                 )*
                 _ => return false,
@@ -168,32 +150,16 @@ macro_rules! catalog {
         mod entries {
             use super::*;
 
-            $(catalog! { @entry $strategy { $($choice)* } $name, $d, $rows, $keys, $warps })*
-        }
-    };
-
-    (@entry tensor_persist_d $rest:tt $($more:tt)*) => { catalog! { @entry_with_maps tensor_persist_d $rest $($more)* } };
-    (@entry tensor_split_d $rest:tt $($more:tt)*) => { catalog! { @entry_with_maps tensor_split_d $rest $($more)* } };
-    (@entry $strategy:ident { $($choice:tt)* } $name:ident, $($shape:tt)*) => {
-        #[cfg($name)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $name(params: Params) {
-            // SAFETY: the launch's.
-            unsafe {
-                catalog!(@run $strategy { $($choice)* } $name, $($shape)*, cuda_std::ptx::Ptx, &params, 0)
-            }
-        }
-    };
-    (@entry_with_maps $strategy:ident { $($choice:tt)* } $name:ident, $($shape:tt)*) => {
-        #[cfg($name)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn $name(params: Params, maps: TensorMaps) {
-            let _ = &maps;
-            let maps = cuda_std::parameter_address!($name, 1);
-            // SAFETY: the launch's.
-            unsafe {
-                catalog!(@run $strategy { $($choice)* } $name, $($shape)*, cuda_std::ptx::Ptx, &params, maps)
-            }
+            $(
+                #[cfg($name)]
+                #[unsafe(no_mangle)]
+                pub unsafe extern "ptx-kernel" fn $name(params: Params) {
+                    // SAFETY: the launch's.
+                    unsafe {
+                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, cuda_std::ptx::Ptx, &params)
+                    }
+                }
+            )*
         }
     };
 
@@ -201,75 +167,43 @@ macro_rules! catalog {
     (@masked masked) => { true };
 
     (@strategy persist_d) => { Strategy::PersistD };
-    (@strategy tensor_persist_d) => { Strategy::PersistD };
     (@strategy split_d) => { Strategy::SplitD };
-    (@strategy tensor_split_d) => { Strategy::SplitD };
-    (@copies persist_d) => { Copies::Async };
-    (@copies split_d) => { Copies::Async };
-    (@copies $tensor:ident) => { Copies::Tensor };
-    (@producer_warps tensor_persist_d) => { PRODUCER_WARPS };
-    (@producer_warps $strategy:ident) => { 0 };
 
     (@plan persist_d { k_stages $k_stages:literal } $name:ident) => {
         impl PersistD for $name {
             const K_STAGES: usize = $k_stages;
         }
     };
-    (@plan tensor_persist_d { stages $stages:literal } $name:ident) => {
-        impl TensorPersistD for $name {
-            const STAGES: usize = $stages;
-        }
-    };
-    (@plan split_d { $($choice:tt)* } $name:ident) => { catalog!(@plan_split_d { $($choice)* } false $name); };
-    (@plan tensor_split_d { $($choice:tt)* } $name:ident) => { catalog!(@plan_split_d { $($choice)* } true $name); };
-    (@plan_split_d { key_warps $key_warps:literal step_panels $step_panels:literal slots $slots:literal }
-        $tensor:literal $name:ident) => {
+    (@plan split_d { key_warps $key_warps:literal step_panels $step_panels:literal slots $slots:literal } $name:ident) => {
         impl SplitD for $name {
             const KEY_WARPS: usize = $key_warps;
-            const TENSOR: bool = $tensor;
             const STEP_PANELS: usize = $step_panels;
             const SLOTS: usize = $slots;
         }
     };
 
     (@row_bytes persist_d $name:ident) => { <$name as PersistD>::ROW };
-    (@row_bytes $panels:ident $name:ident) => { PANEL_ROW };
+    (@row_bytes split_d $name:ident) => { PANEL_ROW };
     (@shared_bytes persist_d $name:ident) => { <$name as PersistD>::END };
-    (@shared_bytes tensor_persist_d $name:ident) => { <$name as TensorPersistD>::END };
-    (@shared_bytes $split_d:ident $name:ident) => { <$name as SplitD>::END };
+    (@shared_bytes split_d $name:ident) => { <$name as SplitD>::END };
     (@barriers persist_d $name:ident) => { <$name as PersistD>::BARRIERS };
-    (@barriers tensor_persist_d $name:ident) => { <$name as TensorPersistD>::BARRIERS };
-    (@barriers $split_d:ident $name:ident) => { <$name as SplitD>::BARRIERS };
+    (@barriers split_d $name:ident) => { <$name as SplitD>::BARRIERS };
 
     // Lengths of register arrays are const parameters of their own: stable Rust computes none from a Config.
     (@run persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
-        $warp:expr, $params:expr, $maps:expr) => {{
-        let _: u64 = $maps;
+        $warp:expr, $params:expr) => {
         entry::persist_d::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
-    }};
-    (@run tensor_persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
-        $warp:expr, $params:expr, $maps:expr) => {
-        entry::tensor_persist_d::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>(
-            $warp, $params, $maps,
-        )
     };
-    (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
-        catalog!(@run_split_d StreamPanels $key_warps $($rest)*)
-    };
-    (@run tensor_split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
-        catalog!(@run_split_d TensorPanels $key_warps $($rest)*)
-    };
-    (@run_split_d $panels:ident $key_warps:literal $name:ident, $d:literal, $rows:literal, $keys:literal,
-        $warps:literal, $warp:expr, $params:expr, $maps:expr) => {
+    (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $name:ident, $d:literal, $rows:literal,
+        $keys:literal, $warps:literal, $warp:expr, $params:expr) => {
         entry::split_d::<
             _,
             $name,
-            $panels<_, $name>,
             { $rows * $key_warps / 16 / $warps },
             { $keys / 8 / $key_warps },
             { $d / 8 / $key_warps },
             { $keys / 16 },
-        >($warp, $params, $maps)
+        >($warp, $params)
     };
 }
 
