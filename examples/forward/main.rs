@@ -35,7 +35,8 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => return fail(error.to_string().lines().next().unwrap_or("bad arguments")),
+        // What follows the first paragraph is how to use it.
+        Err(error) => return fail(error.to_string().split("\n\n").next().unwrap_or("bad arguments")),
     };
     match run::run(&arguments) {
         Ok(report) => {
