@@ -57,7 +57,10 @@ impl Division {
     pub fn parts(&self, rows: usize) -> Parts {
         match self.count {
             1 => Parts::NONE,
-            count => Parts { o: 0, lse: 0, rows: rows as u64, count: count as u32, keys: self.keys as u32 },
+            count => {
+                let (rows, count, keys) = (rows as u64, count as u32, self.keys as u32);
+                Parts { rows, count, keys, ..Parts::NONE }
+            }
         }
     }
 }
@@ -114,14 +117,16 @@ impl Combination {
                 rows: forward.q.rows,
             },
             part_stride: rows * row as u64,
-            first_lse: 0,
-            lse_part_stride: 4 * rows,
+            first_reference: 0,
+            first_sum: 0,
+            row_part_stride: 4 * rows,
             o: forward.o,
             lse: 0,
             parts: forward.parts.count,
             heads: forward.q_heads,
             rows: rows as u32,
             head_dim: forward.head_dim,
+            scale_log2: forward.scale_log2,
         };
         Self::new(params, dtype, PartElement::Single, device, build)
     }
@@ -131,9 +136,14 @@ impl Combination {
         self.params.parts as usize * self.params.part_stride as usize
     }
 
-    /// Bytes of all parts' outputs and, behind them, log-sum-exps.
+    /// Bytes of all parts' references, or sums.
+    fn row_bytes(&self) -> usize {
+        self.params.parts as usize * self.params.row_part_stride as usize
+    }
+
+    /// Bytes of all parts' outputs and, behind them, references and sums.
     pub(crate) fn workspace_bytes(&self) -> usize {
-        self.output_bytes() + self.params.parts as usize * self.params.lse_part_stride as usize
+        self.output_bytes() + 2 * self.row_bytes()
     }
 
     /// Writes the addresses of a workspace into the parameters of both kernels; O and its log-sum-exp are the forward
@@ -144,9 +154,10 @@ impl Combination {
     )]
     pub(crate) fn place(&self, workspace: u64, forward: &mut Params) -> CombineParams {
         let mut params = self.params;
-        let lse = workspace + self.output_bytes() as u64;
-        (forward.parts.o, forward.parts.lse) = (workspace, lse);
-        (params.first.base, params.first_lse) = (workspace, lse);
+        let reference = workspace + self.output_bytes() as u64;
+        let sum = reference + self.row_bytes() as u64;
+        (forward.parts.o, forward.parts.reference, forward.parts.sum) = (workspace, reference, sum);
+        (params.first.base, params.first_reference, params.first_sum) = (workspace, reference, sum);
         (params.o.base, params.lse) = (forward.o.base, forward.lse);
         params
     }

@@ -37,6 +37,22 @@ pub enum Error {
         /// The device's name.
         device: String,
     },
+    /// This build has kernels for this head dim, but none that takes masks or dropout.
+    #[error(
+        "masks and dropout run at the compiled head dims {compiled:?} for {dtype} on {device}, not at {head_dim}; rebuild \
+         with FFPA_BUILD_HEADDIM=default, which has them for every head dim",
+        dtype = dtype.name()
+    )]
+    MasksNotCompiled {
+        /// The head dim.
+        head_dim: usize,
+        /// Head dims at which masks run.
+        compiled: Vec<usize>,
+        /// Element type.
+        dtype: Dtype,
+        /// The device's name.
+        device: String,
+    },
     /// This build or this device has no kernels of the family.
     #[error("the {family} family is not available: {reason}")]
     FamilyUnavailable {

@@ -14,6 +14,7 @@ use crate::mask::{Mask, MaskMemory};
 use crate::options::ForwardOptions;
 use crate::plan::plan;
 use crate::problem::Problem;
+use crate::refusal::Refusal;
 use crate::tensor::{Lse, Memory, MemoryMut, TensorMut, TensorRef};
 
 /// Where the results of a call on `T` go: a [`TensorMut`], or a pair of one and an [`Lse`].
@@ -108,7 +109,8 @@ pub struct RawForward {
 ///
 /// # Safety
 /// Every tensor is what its description says, live on the engine's device until the work is done, and nothing else
-/// accesses the outputs meanwhile. The stream is one of the device's primary context.
+/// accesses the outputs meanwhile. The stream is one of the device's primary context; it is destroyed when its work is done.
+/// The engine outlives the work that was started and every graph that it was captured in.
 pub unsafe fn ffpa_forward_raw(
     engine: &Engine,
     call: &RawForward,
@@ -137,6 +139,11 @@ unsafe fn forward_raw<T: Element>(
     let o = unsafe { TensorMut::device(call.out.address, call.out.shape, call.out.strides) };
     // SAFETY: the caller's.
     let lse = (call.lse != 0).then(|| unsafe { Lse::device(call.lse) });
+    let (bytes, alignment) = ((call.workspace % 256) as usize, 256);
+    if bytes != 0 {
+        let refusal = Refusal::Misaligned { tensor: "the workspace", what: "the address", bytes, alignment };
+        return Err(refusal.into());
+    }
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
     let caller = Caller { stream: Some(call.stream as usize), workspace: call.workspace };

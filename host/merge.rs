@@ -56,6 +56,7 @@ fn combination<T: Element>(
     if head_dim == 0 || !head_dim.is_multiple_of(8) {
         return Err(Refusal::HeadDimNotMultiple { head_dim }.into());
     }
+    o.layout.check_disjoint()?;
     let all_rows = batch.checked_mul(heads).and_then(|n| n.checked_mul(rows));
     let limit = u32::MAX as usize;
     let too_many = Refusal::TooManyRows { tensor: "out", rows: all_rows.unwrap_or(usize::MAX), limit };
@@ -75,9 +76,6 @@ fn combination<T: Element>(
     }
     for part in parts {
         same_shape("a part", part.o.layout.shape, "out", shape, 0..4)?;
-        if part.o.layout.strides != first.o.layout.strides {
-            return Err(refuse("parts must have the same strides").into());
-        }
         match part.lse.memory {
             Memory::Host(data) => check_lse(false, Some(data.len()))?,
             Memory::Device(_) => check_lse(true, None)?,
@@ -86,6 +84,9 @@ fn combination<T: Element>(
             return Err(refuse("parts, output and log-sum-exps must lie in one kind of memory").into());
         }
         let part = operand("a part", &part.o.layout, part.o.memory.address())?;
+        if part.byte_strides != operand("a part", &first.o.layout, 0)?.byte_strides {
+            return Err(refuse("parts must have the same strides").into());
+        }
         check_alignment(&[part], on_device, engine.device())?;
     }
     let operands = [
@@ -101,14 +102,16 @@ fn combination<T: Element>(
     let params = CombineParams {
         first,
         part_stride: 0,
-        first_lse: 0,
-        lse_part_stride: 0,
+        first_reference: 0,
+        first_sum: 0,
+        row_part_stride: 0,
         o,
         lse: 0,
         parts: parts.len() as u32,
         heads: heads as u32,
         rows: all_rows as u32,
         head_dim: head_dim as u32,
+        scale_log2: std::f32::consts::LOG2_E,
     };
     Combination::new(params, T::DTYPE, PartElement::Output, engine.device(), &BuildInfo::current())
 }

@@ -4,7 +4,7 @@
 //! and values again. Where memory allows it, the group's rows are one matrix of `group * q_len` rows on the key/value
 //! head: then they fill a tile together, and keys and values are read once.
 
-use crate::problem::Problem;
+use crate::problem::{MAX_ROWS, Problem};
 
 /// Below so many query rows, heads are packed.
 const FEW_ROWS: usize = 64;
@@ -29,15 +29,21 @@ pub(crate) struct QuerySide {
 }
 
 impl QuerySide {
+    /// Heads left as they are.
+    pub fn plain(problem: &Problem) -> Self {
+        let [q, _, _, o] = problem.operands.map(|operand| operand.byte_strides);
+        // A single row sees all keys.
+        let (heads, rows, causal) = (problem.q_heads, problem.q_len, problem.causal && problem.q_len > 1);
+        let group = problem.q_heads / problem.kv_heads.max(1);
+        QuerySide { heads, group, rows, causal, packed: false, q, o }
+    }
+
     /// Heads packed into rows if these are few and lie at equal distances. Dropout counts rows by heads.
     pub fn of(problem: &Problem) -> Self {
-        let [q, _, _, o] = problem.operands.map(|operand| operand.byte_strides);
-        let group = problem.q_heads / problem.kv_heads.max(1);
-        // A single row sees all keys.
-        let causal = problem.causal && problem.q_len > 1;
-        let (heads, rows) = (problem.q_heads, problem.q_len);
-        let plain = QuerySide { heads, group, rows, causal, packed: false, q, o };
-        if group <= 1 || rows == 0 || rows >= FEW_ROWS || problem.dropout.is_some() {
+        let plain = Self::plain(problem);
+        let QuerySide { group, rows, causal, q, o, .. } = plain;
+        let fits = group.checked_mul(rows).is_some_and(|rows| rows <= MAX_ROWS);
+        if group <= 1 || rows == 0 || rows >= FEW_ROWS || !fits || problem.dropout.is_some() {
             return plain;
         }
         match (fold(q, problem.q_len, group), fold(o, problem.q_len, group)) {

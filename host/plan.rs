@@ -50,8 +50,15 @@ pub struct Plan {
 /// A [`Refusal`] if no kernel can take the problem's layout or size; [`Error::HeadDimNotCompiled`],
 /// [`Error::FamilyUnavailable`] or [`Error::DeviceUnsupported`] if this build has none that fits.
 pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
-    let side = QuerySide::of(problem);
-    let kernel = select(problem, &side, device, build)?;
+    let mut side = QuerySide::of(problem);
+    let kernel = match select(problem, &side, device, build) {
+        // Only kernels with masks know which rows are whose; without one, heads stay apart.
+        Err(Error::MasksNotCompiled { .. }) if problem.mask.is_none() && side.packed => {
+            side = QuerySide::plain(problem);
+            select(problem, &side, device, build)?
+        }
+        selected => selected?,
+    };
     check_alignment(&problem.operands, problem.on_device, device)?;
     let heads = problem.batch.saturating_mul(side.heads);
     let row_blocks = side.rows.div_ceil(kernel.rows);
@@ -68,6 +75,8 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
     let (score_factor, scale_log2) = match problem.scale {
         scale if additive => (scale, std::f32::consts::LOG2_E),
         0.0 => (0.0, 1.0),
+        // Beyond what an f32 holds in base 2.
+        scale if !(scale * std::f32::consts::LOG2_E).is_finite() => (scale, std::f32::consts::LOG2_E),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
     let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);

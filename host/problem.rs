@@ -14,7 +14,7 @@ use crate::tensor::{Layout, Lse, Memory, MemoryMut, TensorMut, TensorRef};
 pub(crate) const MAX_HEAD_DIM: usize = 1024;
 
 /// Sequence lengths are counted in 32 bits, with room for a tile's rows beyond.
-const MAX_ROWS: usize = (1 << 31) - 1;
+pub(crate) const MAX_ROWS: usize = (1 << 31) - 1;
 
 /// A row stride in bytes is a 32-bit number.
 const MAX_ROW_STRIDE: usize = u32::MAX as usize;
@@ -107,6 +107,7 @@ impl Problem {
                 return Err(Refusal::TooManyRows { tensor, rows, limit: MAX_ROWS }.into());
             }
         }
+        o.layout.check_disjoint()?;
         let scale = options.scale.unwrap_or(1.0 / (head_dim as f32).sqrt());
         if !scale.is_finite() {
             return Err(Refusal::ScaleNotFinite { scale }.into());
@@ -116,6 +117,14 @@ impl Problem {
             let needed = batch.saturating_mul(q_heads).saturating_mul(q_len);
             if data.len() != needed {
                 return Err(Refusal::LseLength { needed, len: data.len() }.into());
+            }
+        }
+        if let Some(Lse { memory: MemoryMut::Device(address, _) }) = lse {
+            let (bytes, alignment) = ((*address % 4) as usize, 4);
+            if bytes != 0 {
+                return Err(
+                    Refusal::Misaligned { tensor: "lse", what: "the address", bytes, alignment }.into()
+                );
             }
         }
         let operands = [

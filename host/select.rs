@@ -42,17 +42,28 @@ pub(crate) fn select(
         .filter(takes)
         .min_by_key(|kernel| (kernel.head_dim, waste(kernel), kernel.masked, nearness(kernel)));
     best.copied().ok_or_else(|| {
-        let mut compiled: Vec<usize> = kernels.iter().map(|kernel| kernel.head_dim).collect();
-        compiled.sort_unstable();
-        compiled.dedup();
-        let (head_dim, dtype) = (problem.head_dim, problem.dtype);
-        Error::HeadDimNotCompiled { head_dim, compiled, dtype, device: device.name.clone() }
+        let head_dims = |masks: bool| {
+            let fitting = kernels.iter().filter(|kernel| kernel.masked || !masks);
+            let mut compiled: Vec<usize> = fitting.map(|kernel| kernel.head_dim).collect();
+            compiled.sort_unstable();
+            compiled.dedup();
+            compiled
+        };
+        let (head_dim, dtype, device) = (problem.head_dim, problem.dtype, device.name.clone());
+        let compiled = head_dims(false);
+        match compiled.last() {
+            Some(&largest) if largest >= head_dim => {
+                Error::MasksNotCompiled { head_dim, compiled: head_dims(true), dtype, device }
+            }
+            _ => Error::HeadDimNotCompiled { head_dim, compiled, dtype, device },
+        }
     })
 }
 
-/// Refuses devices that no kernel of any build runs on.
+/// Refuses devices that no kernel of this build runs on. (A build without kernels refuses calls, not devices.)
 pub(crate) fn check_device(device: &DeviceInfo, build: &BuildInfo) -> Result<(), Error> {
-    if !device.archs().is_empty() {
+    let runs = |kernel: &&'static Kernel| device.archs().contains(&kernel.arch);
+    if !device.archs().is_empty() && (build.kernels.is_empty() || build.kernels.iter().any(runs)) {
         return Ok(());
     }
     let (major, minor) = device.compute_capability;

@@ -123,6 +123,26 @@ fn halves_of_the_keys_merge_into_a_forward_call() {
     }
 }
 
+/// Equal scores in all parts: the answer is an average, however large the scores are.
+#[test]
+fn divided_keys_weigh_alike_at_any_scale() {
+    let (d, keys) = (64, 1025);
+    let v: Vec<f16> = (0..keys * d).map(|i| f16::from_f64(if i / d >= 640 { 1.0 } else { 0.0 })).collect();
+    for engine in engines() {
+        for (q, scale) in [(0.5, 1.0), (0.5, 1e5), (0.5, 1e7), (4.0, 1e38), (0.0, 3e38)] {
+            let (q, k) = (vec![f16::from_f64(q); d], vec![f16::from_f64(q); keys * d]);
+            let mut o = vec![f16::ZERO; d];
+            let view = |data, n| TensorRef::bhnd(data, [1, 1, n, d]).expect("it fits");
+            let mut out = TensorMut::bhnd(&mut o, [1, 1, 1, d]).expect("it fits");
+            let options = ForwardOptions::new().with_scale(scale);
+            ffpa_forward::<f16>(&engine, view(&q, 1), view(&k, keys), view(&v, keys), &mut out, &options)
+                .expect("it runs");
+            let want = 385.0 / 1025.0;
+            assert!((o[5].to_f64() - want).abs() < 3e-4, "{} {scale}: {}", engine.backend(), o[5]);
+        }
+    }
+}
+
 #[test]
 fn parts_that_do_not_fit_are_refused() {
     let shape = [1, 1, 4, 16];

@@ -104,7 +104,13 @@ impl Shared {
                 Content::Written(write) if !write.before(&record, clocks) => {
                     return Err(Fault::Race { address, first: write.place(), second: place });
                 }
-                Content::Written(_) => self.readers[word * self.warps + place.warp] = Some(record),
+                Content::Written(_) => {
+                    let reader = &mut self.readers[word * self.warps + place.warp];
+                    // Of several lanes that read a word at one time, none is ordered after the others.
+                    let together = reader.is_some_and(|r| r.clock == record.clock && r.lane != record.lane);
+                    let lane = if together { ALL_LANES } else { record.lane };
+                    *reader = Some(Record { lane, ..record });
+                }
             }
         }
         Ok(self.bytes[start..start + N].try_into().expect("the range has N bytes"))

@@ -54,6 +54,30 @@ fn exchange<W: Warp>(warp: W, barrier: bool) {
 }
 
 #[test]
+fn a_store_to_what_the_whole_warp_read_is_a_race() {
+    // SAFETY: the emulator checks every access.
+    let kernel = |warp: Emu<'_>, synchronised: bool| unsafe {
+        let (own, everyone) = (warp.lane_id() * 4, warp.splat(0));
+        warp.store_shared(own + warp.warp_id() * 128, warp.splat(1));
+        warp.sync_threads();
+        if warp.warp_id() == 0 {
+            warp.load_shared_f32(everyone);
+            if synchronised {
+                warp.sync_warp();
+            }
+            // By the last lane that read it.
+            let last = !warp.less(warp.lane_id(), warp.splat(31));
+            warp.store_shared_f32(everyone, warp.splat_f32(2.0), last);
+        }
+    };
+    assert!(run(0, |warp, _, _| kernel(warp, true)).is_ok());
+    on_every_seed(
+        |warp, _, _| kernel(warp, false),
+        |fault| assert!(matches!(fault, Fault::Race { address: 0, .. }), "{fault}"),
+    );
+}
+
+#[test]
 fn a_missing_barrier_is_a_race() {
     assert!(run(0, |warp, _, _| exchange(warp, true)).is_ok());
     on_every_seed(

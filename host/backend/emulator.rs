@@ -90,7 +90,7 @@ impl Backend for Emulator {
             Buffer::read_write("out", o),
         ];
         (params.first.base, params.part_stride) = (buffers[0].address(), span as u64);
-        (params.first_lse, params.lse_part_stride) = (buffers[1].address(), 4 * u64::from(params.rows));
+        (params.first_reference, params.row_part_stride) = (buffers[1].address(), 4 * u64::from(params.rows));
         params.o.base = buffers[2].address();
         if let Some(lse) = lse {
             buffers.push(Buffer::read_write("lse", bytemuck::cast_slice_mut(lse)));

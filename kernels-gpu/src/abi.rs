@@ -116,8 +116,12 @@ pub struct Parts {
     /// Address of the normalised outputs, f32 `[parts, batch, q_heads, q_len, head_dim]` contiguous; 0 if there are no parts
     /// and results go to the output.
     pub o: u64,
-    /// Address of the log-sum-exps, f32 `[parts, batch, q_heads, q_len]` contiguous.
-    pub lse: u64,
+    /// Addresses of each row's reference score, in the units of `scale_log2`, and of its sum relative to that: f32
+    /// `[parts, batch, q_heads, q_len]` contiguous. Their logarithm together would lose what tells parts apart where scores are
+    /// large.
+    pub reference: u64,
+    /// See `reference`.
+    pub sum: u64,
     /// Rows of one part: `batch * q_heads * q_len`.
     pub rows: u64,
     /// Parts, at least 1.
@@ -128,7 +132,7 @@ pub struct Parts {
 
 impl Parts {
     /// All keys in one.
-    pub const NONE: Parts = Parts { o: 0, lse: 0, rows: 0, count: 1, keys: u32::MAX };
+    pub const NONE: Parts = Parts { o: 0, reference: 0, sum: 0, rows: 0, count: 1, keys: u32::MAX };
 }
 
 /// Parameters of a forward kernel, by value.
@@ -184,10 +188,12 @@ pub struct CombineParams {
     pub first: Matrices,
     /// Bytes from one part to the next, modulo 2^64.
     pub part_stride: u64,
-    /// Address of the first part's log-sum-exps, f32 `[batch, heads, rows]` contiguous.
-    pub first_lse: u64,
-    /// Bytes from one part's log-sum-exps to the next, modulo 2^64.
-    pub lse_part_stride: u64,
+    /// Address of the first part's reference scores, f32 `[batch, heads, rows]` contiguous. Log-sum-exps are such, with sums of 1.
+    pub first_reference: u64,
+    /// Address of the first part's sums relative to the references, likewise; 0 if all are 1.
+    pub first_sum: u64,
+    /// Bytes from one part's references, and sums, to the next, modulo 2^64.
+    pub row_part_stride: u64,
     /// The combined output.
     pub o: Matrices,
     /// Address of the combined log-sum-exp, f32 `[batch, heads, rows]` contiguous; 0 to leave it out.
@@ -200,15 +206,17 @@ pub struct CombineParams {
     pub rows: u32,
     /// Valid columns, a multiple of 8.
     pub head_dim: u32,
+    /// A reference score times this is the base-2 logarithm of what its row's sum is multiplied with.
+    pub scale_log2: f32,
 }
 
 // What the device reads is what the host wrote, whatever the compilers.
 const _: () = {
     assert!(size_of::<Matrices>() == 32);
     assert!(offset_of!(Matrices, row_stride) == 24);
-    assert!(size_of::<Mask>() == 40 && size_of::<Dropout>() == 20 && size_of::<Parts>() == 32);
+    assert!(size_of::<Mask>() == 40 && size_of::<Dropout>() == 20 && size_of::<Parts>() == 40);
     assert!(offset_of!(Params, lse) == 128 && offset_of!(Params, score_factor) == 168);
     assert!(offset_of!(Params, mask) == 176 && offset_of!(Params, dropout) == 216);
-    assert!(offset_of!(Params, parts) == 240 && size_of::<Params>() == 272);
-    assert!(size_of::<CombineParams>() == 112);
+    assert!(offset_of!(Params, parts) == 240 && size_of::<Params>() == 280);
+    assert!(size_of::<CombineParams>() == 128);
 };

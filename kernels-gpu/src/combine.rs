@@ -2,9 +2,12 @@
 //! section 3.1): with `L_i` a part's log-sum-exp and `O_i` its output, `L = ln sum exp(L_i)` and
 //! `O = sum exp(L_i - L) O_i`.
 //!
+//! In general a part has a reference score `m_i` and a sum `l_i` relative to it, of which `L_i` is the logarithm; differences
+//! of references are taken first, so that they are exact where scores are large.
+//!
 //! A warp has a row. Each lane has 8 columns, or 16 bytes of the output, of every 256.
 
-use core::f32::consts::{LN_2, LOG2_E};
+use core::f32::consts::LN_2;
 
 use cuda_std::Warp;
 
@@ -68,7 +71,7 @@ pub unsafe fn combine<W: Warp, P: Part, F: Format>(warp: W, params: &CombinePara
     }
     let (first, o) = (row_address(&params.first, params, row), row_address(&params.o, params, row));
     // SAFETY: here and below, the caller's; what does not exist is neither read nor written.
-    let maximum = unsafe { largest_lse(warp, params, row) };
+    let maximum = unsafe { largest_reference(warp, params, row) };
     let mut sum = warp.splat_f32(0.0);
     let mut column = 0;
     while column < params.head_dim {
@@ -82,14 +85,16 @@ pub unsafe fn combine<W: Warp, P: Part, F: Format>(warp: W, params: &CombinePara
             for part in part..part + BATCH {
                 let address = first.wrapping_add(params.part_stride.wrapping_mul(part as u64));
                 // SAFETY: see above.
-                let (lse, values) = unsafe {
-                    let lse = part_lse(warp, params, row, part);
-                    (lse, P::load(warp, place + address, valid & exists(warp, params, part)))
+                let (reference, part_sum, values) = unsafe {
+                    let reference = part_reference(warp, params, row, part);
+                    let part_sum = part_sum(warp, params, row, part, reference);
+                    (reference, part_sum, P::load(warp, place + address, valid & exists(warp, params, part)))
                 };
                 // A part without visible keys may hold anything.
-                let empty = warp.less_f32(lse, warp.splat_f32(f32::MIN));
+                let empty = no_keys(warp, part_sum);
                 let zero_if_empty = |x| warp.select_f32(empty, warp.splat_f32(0.0), x);
-                let weight = zero_if_empty(warp.exp2((lse - maximum) * LOG2_E));
+                let growth = warp.exp2((reference - maximum) * params.scale_log2);
+                let weight = zero_if_empty(growth * part_sum);
                 sum = sum + weight;
                 for c in 0..8 {
                     output[c] = warp.fma(weight, zero_if_empty(values[c]), output[c]);
@@ -105,15 +110,17 @@ pub unsafe fn combine<W: Warp, P: Part, F: Format>(warp: W, params: &CombinePara
         column += 256;
     }
     if params.lse != 0 {
-        let lse = maximum + warp.log2(sum) * LN_2;
+        // By the natural scale, so that a mask's least float does not overflow.
+        let natural = warp.splat_f32(params.scale_log2 * LN_2);
+        let lse = warp.fma(maximum, natural, warp.log2(sum) * LN_2);
         let lse = warp.select_f32(no_keys(warp, sum), warp.splat_f32(f32::NEG_INFINITY), lse);
         let first_lane = warp.less(warp.lane_id(), warp.splat(1));
         // SAFETY: see above.
-        unsafe { warp.store_global_f32(row_lse(warp, params.lse, row), lse, first_lane) };
+        unsafe { warp.store_global_f32(row_value(warp, params.lse, row), lse, first_lane) };
     }
 }
 
-/// Whether no part of the row saw a key: else the largest weight, 1, is in the sum.
+/// Whether no key was seen: else the largest probability, 1 relative to its reference, is in the sum.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 fn no_keys<W: Warp>(warp: W, sum: W::F32) -> W::Bool {
     warp.less_f32(sum, warp.splat_f32(0.5))
@@ -125,42 +132,74 @@ fn exists<W: Warp>(warp: W, params: &CombineParams, part: u32) -> W::Bool {
     warp.less(warp.splat(part), warp.splat(params.parts))
 }
 
-/// The largest log-sum-exp of the row's parts.
+/// The largest reference of the row's parts.
 ///
 /// # Safety
 /// As [`combine`].
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-unsafe fn largest_lse<W: Warp>(warp: W, params: &CombineParams, row: u32) -> W::F32 {
+unsafe fn largest_reference<W: Warp>(warp: W, params: &CombineParams, row: u32) -> W::F32 {
     let mut maximum = warp.splat_f32(f32::NEG_INFINITY);
     let mut part = 0;
     while part < params.parts {
         for part in part..part + BATCH {
             // SAFETY: the caller's.
-            maximum = warp.max(maximum, unsafe { part_lse(warp, params, row, part) });
+            maximum = warp.max(maximum, unsafe { part_reference(warp, params, row, part) });
         }
         part += BATCH;
     }
     maximum
 }
 
-/// A part's log-sum-exp of the row; minus infinity if there is no such part.
+/// A part's reference for the row; minus infinity if there is no such part.
 ///
 /// # Safety
 /// As [`combine`].
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-unsafe fn part_lse<W: Warp>(warp: W, params: &CombineParams, row: u32, part: u32) -> W::F32 {
-    let base = params.first_lse.wrapping_add(params.lse_part_stride.wrapping_mul(part as u64));
-    let exists = exists(warp, params, part);
-    // SAFETY: the caller's; what does not exist is not read.
-    let bits = unsafe { warp.load_global::<4>(row_lse(warp, base, row), exists) };
-    warp.select_f32(exists, warp.float_from_bits(bits), warp.splat_f32(f32::NEG_INFINITY))
+unsafe fn part_reference<W: Warp>(warp: W, params: &CombineParams, row: u32, part: u32) -> W::F32 {
+    // SAFETY: the caller's.
+    let value = unsafe { part_value(warp, params, params.first_reference, row, part) };
+    warp.select_f32(exists(warp, params, part), value, warp.splat_f32(f32::NEG_INFINITY))
 }
 
-/// Address of a row's log-sum-exp.
+/// A part's sum for the row, relative to its reference; 0 if there is no such part.
+///
+/// # Safety
+/// As [`combine`].
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-fn row_lse<W: Warp>(warp: W, base: u64, row: u32) -> W::U64 {
+#[track_caller]
+unsafe fn part_sum<W: Warp>(
+    warp: W,
+    params: &CombineParams,
+    row: u32,
+    part: u32,
+    reference: W::F32,
+) -> W::F32 {
+    if params.first_sum == 0 {
+        let seen = !warp.less_f32(reference, warp.splat_f32(f32::MIN));
+        return warp.select_f32(seen, warp.splat_f32(1.0), warp.splat_f32(0.0));
+    }
+    // SAFETY: the caller's.
+    unsafe { part_value(warp, params, params.first_sum, row, part) }
+}
+
+/// A part's float for the row, of those whose first part's begin at `base`; 0 if there is no such part.
+///
+/// # Safety
+/// As [`combine`].
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+unsafe fn part_value<W: Warp>(warp: W, params: &CombineParams, base: u64, row: u32, part: u32) -> W::F32 {
+    let base = base.wrapping_add(params.row_part_stride.wrapping_mul(part as u64));
+    // SAFETY: the caller's; what does not exist is not read.
+    let bits = unsafe { warp.load_global::<4>(row_value(warp, base, row), exists(warp, params, part)) };
+    warp.float_from_bits(bits)
+}
+
+/// Address of a row's float.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn row_value<W: Warp>(warp: W, base: u64, row: u32) -> W::U64 {
     warp.mul_wide(warp.splat(row), 4) + base
 }
 

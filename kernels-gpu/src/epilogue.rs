@@ -113,6 +113,27 @@ pub unsafe fn store_part<W: Warp, const M: usize, const O: usize>(
     }
 }
 
+/// Stores the references and sums of a part's rows; the first is row `warp_row` of the tile.
+///
+/// # Safety
+/// `params` describes live buffers.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn store_part_statistics<W: Warp, const M: usize>(
+    warp: W,
+    references: &Rows<W::F32, M>,
+    sums: &Rows<W::F32, M>,
+    params: &Params,
+    work: &Work,
+    warp_row: u32,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        store_rows(warp, references, params.parts.reference, params, work, warp_row);
+        store_rows(warp, sums, params.parts.sum, params, work, warp_row);
+    }
+}
+
 /// Stores the log-sum-exp of a warp's rows, if it is asked for; the first is row `warp_row` of the tile.
 ///
 /// # Safety
@@ -126,10 +147,26 @@ pub unsafe fn store_lse<W: Warp, const M: usize>(
     work: &Work,
     warp_row: u32,
 ) {
-    let base = if params.parts.count > 1 { params.parts.lse } else { params.lse };
-    if base == 0 {
-        return;
+    if params.lse != 0 {
+        // SAFETY: the caller's.
+        unsafe { store_rows(warp, lse, params.lse, params, work, warp_row) };
     }
+}
+
+/// Stores a float per row, of all rows' floats from `base` on.
+///
+/// # Safety
+/// `params` describes live buffers.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+unsafe fn store_rows<W: Warp, const M: usize>(
+    warp: W,
+    values: &Rows<W::F32, M>,
+    base: u64,
+    params: &Params,
+    work: &Work,
+    warp_row: u32,
+) {
     let first = first_row(params, work) + warp_row as u64;
     let exist = params.q.rows.saturating_sub(work.row + warp_row);
     let (_, column) = m16n8k16::accumulator(warp.lane_id(), 0);
@@ -140,7 +177,9 @@ pub unsafe fn store_lse<W: Warp, const M: usize>(
             let row = Accumulator::<W, M, 1>::row(warp, m, half);
             let valid = warp.less(row, warp.splat(exist)) & first_lane;
             // SAFETY: the caller's.
-            unsafe { warp.store_global_f32(warp.mul_wide(row, 4) + (base + 4 * first), lse[m][half], valid) };
+            unsafe {
+                warp.store_global_f32(warp.mul_wide(row, 4) + (base + 4 * first), values[m][half], valid)
+            };
         }
     }
 }

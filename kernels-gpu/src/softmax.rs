@@ -169,6 +169,12 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
         sums
     }
 
+    /// Each row's reference score; minus infinity if no key was visible.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn references(&self) -> Rows<W::F32, M> {
+        self.reference
+    }
+
     /// From each row's sum over all keys: what its output is multiplied with to normalise it, and its log-sum-exp (natural
     /// log). Rows that saw no key give 0 and minus infinity.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

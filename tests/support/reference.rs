@@ -109,11 +109,12 @@ impl Call {
             let dot = |k: &[f64]| row.q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() * scale;
             let scores: Vec<f64> =
                 row.k.chunks(d).enumerate().map(|(key, k)| dot(k) + row.term(key)).collect();
-            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let mut o = vec![0.0; d];
-            if max == f64::NEG_INFINITY {
+            // A maximum ignores NaN; a row of them is not one without keys.
+            if scores.iter().all(|&score| score == f64::NEG_INFINITY) {
                 return (o, f64::NEG_INFINITY);
             }
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
             let sum: f64 = weights.iter().sum();
             for (key, (p, v)) in weights.iter().zip(row.v.chunks(d)).enumerate() {
@@ -144,11 +145,11 @@ impl Call {
             };
             let scores: Vec<f32> =
                 row.k.chunks(d).enumerate().map(|(key, k)| with_term(key, dot(k))).collect();
-            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut o = vec![0.0_f32; d];
-            if max == f32::NEG_INFINITY {
+            if scores.iter().all(|&score| score == f32::NEG_INFINITY) {
                 return (vec![0.0; d], f64::NEG_INFINITY);
             }
+            let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let weights: Vec<f32> = scores.iter().map(|s| (s - max).exp()).collect();
             let sum: f32 = weights.iter().sum();
             for (key, (p, v)) in weights.iter().zip(row.v.chunks(d)).enumerate() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
 
 use super::driver::{Pointer, call};
 use crate::error::Error;
@@ -69,11 +70,14 @@ impl Pool {
     }
 }
 
+/// `CU_STREAM_PER_THREAD`: one handle, and a stream for each thread.
+const PER_THREAD_STREAM: usize = 2;
+
 /// Workspaces of calls on device tensors, one for each stream. Work on a stream is done in order, so its calls can share one;
 /// what was given out once stays allocated, since captured graphs go on using it.
 #[derive(Default)]
 pub struct Workspaces {
-    by_stream: Mutex<HashMap<usize, Vec<Block>>>,
+    by_stream: Mutex<HashMap<(usize, Option<ThreadId>), Vec<Block>>>,
 }
 
 impl Workspaces {
@@ -86,7 +90,9 @@ impl Workspaces {
         start: impl FnOnce(u64) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut by_stream = self.by_stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let blocks = by_stream.entry(stream as usize).or_default();
+        let handle = stream as usize;
+        let thread = (handle == PER_THREAD_STREAM).then(|| thread::current().id());
+        let blocks = by_stream.entry((handle, thread)).or_default();
         if let Some(block) = blocks.last().filter(|block| block.bytes >= bytes) {
             return start(block.address);
         }

@@ -202,7 +202,7 @@ impl Cuda {
             upload(&blocks[2], o, stream)?;
             let mut params = combination.params;
             (params.first.base, params.part_stride) = (blocks[0].address(), span as u64);
-            (params.first_lse, params.lse_part_stride) = (blocks[1].address(), lse_span as u64);
+            (params.first_reference, params.row_part_stride) = (blocks[1].address(), lse_span as u64);
             params.o.base = blocks[2].address();
             params.lse = if lse.is_empty() { 0 } else { blocks[3].address() };
             let function = self.function(&combination.kernel.entry())?;
@@ -276,7 +276,7 @@ impl Backend for Cuda {
             PartTensors::Device(parts) => {
                 let mut params = combination.params;
                 (params.first.base, params.part_stride) = (parts.first, parts.part_stride);
-                (params.first_lse, params.lse_part_stride) = (parts.first_lse, parts.lse_part_stride);
+                (params.first_reference, params.row_part_stride) = (parts.first_lse, parts.lse_part_stride);
                 (params.o.base, params.lse) = (parts.o, parts.lse);
                 let function = self.function(&combination.kernel.entry())?;
                 launch_combine(function, params, combination.grid, self.stream.0)?;

@@ -56,7 +56,7 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     }
     tiles.finish();
 
-    let sums = softmax.row_sums();
+    let (sums, references) = (softmax.row_sums(), softmax.references());
     let (factors, lse) = softmax.finish(&sums);
     output.scale_rows(&factors);
     let (o, staging) = (o.skip_rows(warp_row), SharedTile::<C>::at(warp, 0));
@@ -64,11 +64,12 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     unsafe {
         if params.parts.count > 1 {
             epilogue::store_part(warp, &output, params, &work, warp_row, 0, 0..O);
+            epilogue::store_part_statistics(warp, &references, &sums, params, &work, warp_row);
         } else {
             epilogue::stage(warp, &output, staging, warp_row, 0, 0, O);
             warp.sync_warp();
             epilogue::store(warp, staging, warp_row, 16 * M as u32, o);
+            epilogue::store_lse(warp, &lse, params, &work, warp_row);
         }
-        epilogue::store_lse(warp, &lse, params, &work, warp_row);
     }
 }

@@ -108,13 +108,16 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
 
     // SAFETY: see above.
     let sums = unsafe { statistics.combine(&softmax.row_sums(), |a, b| a + b) };
+    let references = softmax.references();
     let (factors, lse) = softmax.finish(&sums);
     output.scale_rows(&factors);
-    if key_warp == 0 {
-        // SAFETY: the caller's.
-        unsafe { epilogue::store_lse(warp, &lse, params, &work, warp_row) };
-    }
     if params.parts.count > 1 {
+        if key_warp == 0 {
+            // SAFETY: the caller's.
+            unsafe {
+                epilogue::store_part_statistics(warp, &references, &sums, params, &work, warp_row);
+            }
+        }
         for index in 0..C::PANELS {
             let column = (index * PANEL) as u32 + 8 * warp_chunk;
             let tiles = columns * index..columns * (index + 1);
@@ -122,6 +125,10 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
             unsafe { epilogue::store_part(warp, &output, params, &work, warp_row, column, tiles) };
         }
         return;
+    }
+    if key_warp == 0 {
+        // SAFETY: the caller's.
+        unsafe { epilogue::store_lse(warp, &lse, params, &work, warp_row) };
     }
     for index in 0..C::PANELS {
         // SAFETY: Q is no longer needed, and its panels are where the output is staged.
