@@ -73,11 +73,14 @@ impl Pool {
 /// `CU_STREAM_PER_THREAD`: one handle, and a stream for each thread.
 const PER_THREAD_STREAM: usize = 2;
 
+/// A stream: its handle, and for the per-thread stream the thread.
+type StreamKey = (usize, Option<ThreadId>);
+
 /// Workspaces of calls on device tensors, one for each stream. Work on a stream is done in order, so its calls can share one;
 /// what was given out once stays allocated, since captured graphs go on using it.
 #[derive(Default)]
 pub struct Workspaces {
-    by_stream: Mutex<HashMap<(usize, Option<ThreadId>), Vec<Block>>>,
+    by_stream: Mutex<HashMap<StreamKey, Vec<Block>>>,
 }
 
 impl Workspaces {
