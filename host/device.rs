@@ -8,7 +8,7 @@ use ffpa_kernels_gpu::config::Arch;
 pub struct DeviceInfo {
     /// The device's name.
     pub name: String,
-    /// Compute capability: major and minor.
+    /// Compute capability: major and minor; 0.0 on the host.
     pub compute_capability: (u32, u32),
     /// Streaming multiprocessors; 0 on the host, where keys need not be divided to fill them.
     pub multiprocessors: u32,
@@ -22,6 +22,9 @@ pub struct DeviceInfo {
 
 /// Kernels copy 16 bytes at a time (`cp.async`, 16-byte stores).
 pub(crate) const COPY_ALIGNMENT: usize = 16;
+
+/// The host's compute capability, which no device has.
+const HOST: (u32, u32) = (0, 0);
 
 impl DeviceInfo {
     /// A typical device of an architecture: RTX 4090, H200 or RTX 5090.
@@ -41,14 +44,22 @@ impl DeviceInfo {
         }
     }
 
-    /// The host itself. It takes any alignment, and otherwise what an sm_89 device takes.
+    /// The host itself. It takes any alignment, and follows any kernel's plan, whatever architectures were built.
     pub fn cpu() -> Self {
-        DeviceInfo { name: "cpu".into(), multiprocessors: 0, alignment: 1, ..Self::of_arch(Arch::Sm89) }
+        DeviceInfo {
+            name: "cpu".into(),
+            compute_capability: HOST,
+            multiprocessors: 0,
+            shared_bytes: Arch::Sm90a.shared_limit(),
+            alignment: 1,
+            host_addresses: true,
+        }
     }
 
     /// The architectures whose kernels the device runs, the nearest first.
     pub fn archs(&self) -> &'static [Arch] {
         match self.compute_capability {
+            HOST => &[Arch::Sm89, Arch::Sm120f, Arch::Sm90a],
             (12, _) => &[Arch::Sm120f, Arch::Sm89],
             (9, 0) => &[Arch::Sm90a, Arch::Sm89],
             (major, minor) if (major, minor) >= (8, 9) => &[Arch::Sm89],

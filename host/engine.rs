@@ -19,7 +19,7 @@ impl Engine {
     /// cores.
     pub fn auto() -> Self {
         Self::cuda(0).unwrap_or_else(|error| {
-            tracing::debug!(%error, "no CUDA device; using the cpu backend");
+            tracing::warn!(%error, "CUDA cannot be used; using the cpu backend");
             Self::cpu()
         })
     }

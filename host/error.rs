@@ -24,7 +24,7 @@ pub enum Error {
     /// This build has no kernel for this head dim.
     #[error(
         "head dim {head_dim} is above the compiled {compiled:?} for {dtype} on {device}; rebuild with \
-         FFPA_BUILD_HEADDIM including {head_dim} or a larger one",
+         FFPA_BUILD_HEADDIM including a larger one (`default` has every head dim up to 1024)",
         dtype = dtype.name()
     )]
     HeadDimNotCompiled {

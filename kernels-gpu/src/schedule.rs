@@ -28,7 +28,7 @@ pub struct Work {
 /// `a / b` and `a % b` of uniform values.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {
-    // SAFETY: every divisor below is a count that the host keeps at 1 or more (abi::Params).
+    // SAFETY: every divisor, here and in combine, is a count that the host keeps at 1 or more (abi).
     unsafe { core::hint::assert_unchecked(b != 0) };
     (a / b, a % b)
 }

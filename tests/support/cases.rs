@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// One call, on every backend and in every dtype that it names.
+/// One call, on every backend in f16 and in bf16.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
