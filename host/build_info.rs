@@ -1,5 +1,7 @@
 //! What this build contains.
 
+use std::sync::LazyLock;
+
 use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Kernel};
 
 // The names of the kernels that the build's variables chose: see build.rs.
@@ -31,6 +33,17 @@ impl BuildInfo {
 
     /// This build.
     pub fn current() -> Self {
+        Self::here().clone()
+    }
+
+    /// This build, put together once: calls are planned with it.
+    pub(crate) fn here() -> &'static Self {
+        static HERE: LazyLock<BuildInfo> = LazyLock::new(BuildInfo::chosen);
+        &HERE
+    }
+
+    /// The catalogs' rows that were chosen.
+    fn chosen() -> Self {
         BuildInfo {
             kernels: CATALOG.iter().filter(|kernel| CHOSEN.contains(&kernel.name)).collect(),
             combines: COMBINES.iter().filter(|combine| CHOSEN.contains(&combine.name)).collect(),

@@ -1,7 +1,7 @@
 //! Dividing the keys among CTAs, and what brings their results together (FlashDecoding).
 //!
 //! With few query tiles most of a device is idle while each walks over all keys. So the keys are divided into parts, each
-//! CTA leaves the normalised output and log-sum-exp of its own, and a second kernel combines them.
+//! CTA leaves the normalised output, references and sums of its own, and a second kernel combines them.
 
 use ffpa_kernels_gpu::abi::{CombineParams, Matrices, Params, Parts};
 use ffpa_kernels_gpu::catalog::{Combine, Kernel, PartElement};
@@ -86,7 +86,7 @@ impl Combination {
         device: &DeviceInfo,
         build: &BuildInfo,
     ) -> Result<Self, Error> {
-        let nearness = |combine: &Combine| device.archs().iter().position(|&arch| arch == combine.arch);
+        let nearness = |combine: &&'static Combine| device.nearness(combine.arch);
         let runs = |combine: &&&'static Combine| {
             combine.dtype == dtype && combine.parts == parts && nearness(combine).is_some()
         };

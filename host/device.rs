@@ -66,4 +66,9 @@ impl DeviceInfo {
             _ => &[],
         }
     }
+
+    /// How near an architecture is, the nearest 0; `None` if the device does not run its kernels.
+    pub(crate) fn nearness(&self, arch: Arch) -> Option<usize> {
+        self.archs().iter().position(|&own| own == arch)
+    }
 }

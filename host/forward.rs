@@ -10,7 +10,7 @@ use crate::build_info::BuildInfo;
 use crate::element::Element;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::mask::{Mask, MaskMemory};
+use crate::mask::Mask;
 use crate::options::ForwardOptions;
 use crate::plan::plan;
 use crate::problem::Problem;
@@ -57,7 +57,7 @@ pub fn ffpa_forward<T: Element>(
 ) -> Result<Report, Error> {
     let (o, lse) = out.parts();
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
-    let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
+    let plan = plan(&problem, engine.device(), BuildInfo::here())?;
     engine.backend.run(
         &plan,
         tensors([&q, &k, &v], options.mask, o, lse, Caller::default()),
@@ -145,7 +145,7 @@ unsafe fn forward_raw<T: Element>(
         return Err(refusal.into());
     }
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
-    let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
+    let plan = plan(&problem, engine.device(), BuildInfo::here())?;
     let caller = Caller { stream: Some(call.stream as usize), workspace: call.workspace };
     engine.backend.run(&plan, tensors([&q, &k, &v], options.mask, o, lse, caller), None)
 }
@@ -173,10 +173,7 @@ fn tensors<'a, T: Element>(
                 q: cast_slice(q),
                 k: cast_slice(k),
                 v: cast_slice(v),
-                mask: mask.and_then(|mask| match mask.memory {
-                    MaskMemory::Host(data) => Some(&data[..mask.bytes()]),
-                    MaskMemory::Device(_) => None,
-                }),
+                mask: mask.map(|mask| &mask.memory.slice()[..mask.bytes()]),
                 o: cast_slice_mut(o),
                 lse: lse.and_then(|lse| match lse.memory {
                     MemoryMut::Host(data) => Some(data),
@@ -185,14 +182,8 @@ fn tensors<'a, T: Element>(
             })
         }
         (Memory::Device(q), Memory::Device(k), Memory::Device(v), MemoryMut::Device(o, _)) => {
-            let lse = lse.map_or(0, |lse| match lse.memory {
-                MemoryMut::Device(address, _) => address,
-                MemoryMut::Host(_) => 0,
-            });
-            let mask = mask.map_or(0, |mask| match mask.memory {
-                MaskMemory::Device(address) => address,
-                MaskMemory::Host(_) => 0,
-            });
+            let lse = lse.map_or(0, |lse| lse.memory.address());
+            let mask = mask.map_or(0, |mask| mask.memory.address());
             let Caller { stream, workspace } = caller;
             Tensors::Device(DeviceTensors { q, k, v, mask, o, lse, workspace, stream })
         }

@@ -5,6 +5,7 @@ use ffpa_kernels_gpu::abi::{self, MaskKind};
 use half::{bf16, f16};
 
 use crate::refusal::Refusal;
+use crate::tensor::{Memory, last_element};
 
 mod sealed {
     pub trait Sealed {}
@@ -29,13 +30,6 @@ macro_rules! elements {
 
 elements! { bool: Bool, f16: F16, bf16: Bf16, f32: F32 }
 
-/// Where a mask's elements lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum MaskMemory<'a> {
-    Host(&'a [u8]),
-    Device(u64),
-}
-
 /// An attention mask. Of `bool`s, it hides the keys where it is false. Of floats, it is added to the scaled scores; minus
 /// infinity hides a key. With a causal mask, a key is hidden if either hides it.
 ///
@@ -43,7 +37,8 @@ pub(crate) enum MaskMemory<'a> {
 /// size 1 is repeated, without copies. Rows whose keys are all hidden give 0 and a log-sum-exp of minus infinity.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<'a> {
-    pub(crate) memory: MaskMemory<'a>,
+    /// Its elements, as bytes.
+    pub(crate) memory: Memory<'a, u8>,
     pub(crate) kind: MaskKind,
     pub(crate) shape: [usize; 4],
     /// In elements.
@@ -72,7 +67,7 @@ impl<'a> Mask<'a> {
         shape: &[usize],
         strides: &[usize],
     ) -> Result<Self, Refusal> {
-        let memory = MaskMemory::Host(bytemuck::cast_slice(data));
+        let memory = Memory::Host(bytemuck::cast_slice(data));
         let mask = Mask::in_memory(memory, E::KIND, shape, strides)?;
         match mask.span() {
             Some(needed) if needed <= data.len() => Ok(mask),
@@ -97,11 +92,11 @@ impl<'a> Mask<'a> {
         shape: &[usize],
         strides: &[usize],
     ) -> Result<Self, Refusal> {
-        Mask::in_memory(MaskMemory::Device(address), E::KIND, shape, strides)
+        Mask::in_memory(Memory::Device(address), E::KIND, shape, strides)
     }
 
     fn in_memory(
-        memory: MaskMemory<'a>,
+        memory: Memory<'a, u8>,
         kind: MaskKind,
         shape: &[usize],
         strides: &[usize],
@@ -121,12 +116,8 @@ impl<'a> Mask<'a> {
         if self.shape.contains(&0) {
             return Some(0);
         }
-        let reach = |(size, stride): (&usize, usize)| (size - 1).checked_mul(stride);
-        let mut last = 0_usize;
-        for dimension in self.shape.iter().zip(self.strides) {
-            last = last.checked_add(reach(dimension)?)?;
-        }
-        (last < 1 << 60).then_some(last + 1)
+        let last = last_element(self.shape, self.strides).filter(|&last| last < 1 << 60)?;
+        Some(last + 1)
     }
 
     /// Bytes from the first element to one past the last.

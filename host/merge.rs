@@ -61,7 +61,7 @@ fn combination<T: Element>(
     let limit = u32::MAX as usize;
     let too_many = Refusal::TooManyRows { tensor: "out", rows: all_rows.unwrap_or(usize::MAX), limit };
     let all_rows = all_rows.filter(|&rows| rows <= limit).ok_or(too_many)?;
-    let on_device = matches!(o.memory, MemoryMut::Device(..));
+    let on_device = o.memory.is_device();
     let check_lse = |device: bool, len: Option<usize>| match len {
         _ if device != on_device => {
             Err(refuse("parts, output and log-sum-exps must lie in one kind of memory"))
@@ -74,25 +74,25 @@ fn combination<T: Element>(
         Some(MemoryMut::Device(..)) => check_lse(true, None)?,
         None => {}
     }
+    let operands = [
+        operand("a part", &first.o.layout, first.o.memory.address())?,
+        operand("out", &o.layout, o.memory.address())?,
+    ];
     for part in parts {
         same_shape("a part", part.o.layout.shape, "out", shape, 0..4)?;
         match part.lse.memory {
             Memory::Host(data) => check_lse(false, Some(data.len()))?,
             Memory::Device(_) => check_lse(true, None)?,
         }
-        if matches!(part.o.memory, Memory::Device(_)) != on_device {
+        if part.o.memory.is_device() != on_device {
             return Err(refuse("parts, output and log-sum-exps must lie in one kind of memory").into());
         }
         let part = operand("a part", &part.o.layout, part.o.memory.address())?;
-        if part.byte_strides != operand("a part", &first.o.layout, 0)?.byte_strides {
+        if part.byte_strides != operands[0].byte_strides {
             return Err(refuse("parts must have the same strides").into());
         }
         check_alignment(&[part], on_device, engine.device())?;
     }
-    let operands = [
-        operand("a part", &first.o.layout, first.o.memory.address())?,
-        operand("out", &o.layout, o.memory.address())?,
-    ];
     check_alignment(&operands[1..], on_device, engine.device())?;
     let [first, o] = operands.map(|operand| {
         let [batch, head, row] = operand.byte_strides;
@@ -113,7 +113,7 @@ fn combination<T: Element>(
         head_dim: head_dim as u32,
         scale_log2: std::f32::consts::LOG2_E,
     };
-    Combination::new(params, T::DTYPE, PartElement::Output, engine.device(), &BuildInfo::current())
+    Combination::new(params, T::DTYPE, PartElement::Output, engine.device(), BuildInfo::here())
 }
 
 /// The tensors of a call that has been checked.

@@ -5,7 +5,7 @@ use ffpa_kernels_gpu::config::Dtype;
 
 use crate::element::{Element, Family};
 use crate::error::Error;
-use crate::mask::{Mask, MaskMemory};
+use crate::mask::Mask;
 use crate::options::ForwardOptions;
 use crate::refusal::Refusal;
 use crate::tensor::{Layout, Lse, Memory, MemoryMut, TensorMut, TensorRef};
@@ -231,15 +231,11 @@ fn same_memory<T>(
     lse: Option<&Lse<'_>>,
     mask: Option<&Mask<'_>>,
 ) -> Result<bool, Refusal> {
-    let device = |memory: &Memory<'_, T>| matches!(memory, Memory::Device(_));
-    let mut others = vec![
-        ("k", device(&k.memory)),
-        ("v", device(&v.memory)),
-        ("out", matches!(o.memory, MemoryMut::Device(..))),
-    ];
-    others.extend(lse.map(|lse| ("lse", matches!(lse.memory, MemoryMut::Device(..)))));
-    others.extend(mask.map(|mask| ("mask", matches!(mask.memory, MaskMemory::Device(_)))));
-    let on_device = device(&q.memory);
+    let mut others =
+        vec![("k", k.memory.is_device()), ("v", v.memory.is_device()), ("out", o.memory.is_device())];
+    others.extend(lse.map(|lse| ("lse", lse.memory.is_device())));
+    others.extend(mask.map(|mask| ("mask", mask.memory.is_device())));
+    let on_device = q.memory.is_device();
     let name = |on_device| if on_device { "device" } else { "host" };
     match others.into_iter().find(|&(_, other)| other != on_device) {
         None => Ok(on_device),
@@ -271,7 +267,7 @@ fn mask_operand(mask: &Mask<'_>, scores: [usize; 4]) -> Result<MaskOperand, Refu
             return Err(Refusal::RowStrideTooLarge { tensor: "mask", bytes: stride, limit: MAX_ROW_STRIDE });
         }
     }
-    if let MaskMemory::Device(address) = mask.memory {
+    if let Memory::Device(address) = mask.memory {
         let (remains, alignment) = ((address % bytes as u64) as usize, bytes);
         if remains != 0 {
             return Err(Refusal::Misaligned {

@@ -19,12 +19,11 @@ pub(crate) fn select(
     build: &BuildInfo,
 ) -> Result<&'static Kernel, Error> {
     check_device(device, build)?;
-    let nearness = |kernel: &Kernel| device.archs().iter().position(|&arch| arch == kernel.arch);
     let runs = |kernel: &&'static Kernel| {
         problem.family == Family::Native
             && kernel.dtype == problem.dtype
             && kernel.shared_bytes <= device.shared_bytes
-            && nearness(kernel).is_some()
+            && device.nearness(kernel.arch).is_some()
     };
     let kernels: Vec<_> = build.kernels.iter().copied().filter(runs).collect();
     if kernels.is_empty() {
@@ -40,7 +39,7 @@ pub(crate) fn select(
     let best = kernels
         .iter()
         .filter(takes)
-        .min_by_key(|kernel| (kernel.head_dim, waste(kernel), kernel.masked, nearness(kernel)));
+        .min_by_key(|kernel| (kernel.head_dim, waste(kernel), kernel.masked, device.nearness(kernel.arch)));
     best.copied().ok_or_else(|| {
         let head_dims = |masks: bool| {
             let fitting = kernels.iter().filter(|kernel| kernel.masked || !masks);
@@ -62,7 +61,7 @@ pub(crate) fn select(
 
 /// Refuses devices that no kernel of this build runs on. (A build without kernels refuses calls, not devices.)
 pub(crate) fn check_device(device: &DeviceInfo, build: &BuildInfo) -> Result<(), Error> {
-    let runs = |kernel: &&'static Kernel| device.archs().contains(&kernel.arch);
+    let runs = |kernel: &&'static Kernel| device.nearness(kernel.arch).is_some();
     if !device.archs().is_empty() && (build.kernels.is_empty() || build.kernels.iter().any(runs)) {
         return Ok(());
     }

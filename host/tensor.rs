@@ -36,13 +36,10 @@ impl Layout {
         if self.shape.contains(&0) {
             return Ok(0);
         }
-        let mut last = self.shape[3] - 1;
-        for (size, stride) in self.shape.iter().zip(self.strides) {
-            let reach = (size - 1).checked_mul(stride).ok_or(overflow.clone())?;
-            last = last.checked_add(reach).ok_or(overflow.clone())?;
-        }
+        let [batch, head, row] = self.strides;
         // No element here is wider than 4 bytes.
-        if last < (1 << 61) { Ok(last + 1) } else { Err(overflow) }
+        let last = last_element(self.shape, [batch, head, row, 1]).filter(|&last| last < 1 << 61);
+        last.map(|last| last + 1).ok_or(overflow)
     }
 
     /// Refuses a slice that is too short for it.
@@ -75,6 +72,12 @@ impl Layout {
     }
 }
 
+/// The index of the last element of a tensor that has some; `None` if no number says it.
+pub(crate) fn last_element(shape: [usize; 4], strides: [usize; 4]) -> Option<usize> {
+    let mut reaches = shape.into_iter().zip(strides).map(|(size, stride)| (size - 1).checked_mul(stride));
+    reaches.try_fold(0_usize, |last, reach| last.checked_add(reach?))
+}
+
 /// Where the elements of an input lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memory<'a, T> {
@@ -83,6 +86,11 @@ pub(crate) enum Memory<'a, T> {
 }
 
 impl<'a, T> Memory<'a, T> {
+    /// Whether they lie in device memory.
+    pub fn is_device(&self) -> bool {
+        matches!(self, Memory::Device(_))
+    }
+
     /// The first element's.
     pub fn address(&self) -> u64 {
         match self {
@@ -161,6 +169,11 @@ pub(crate) enum MemoryMut<'a, T> {
 }
 
 impl<T> MemoryMut<'_, T> {
+    /// Whether they lie in device memory.
+    pub fn is_device(&self) -> bool {
+        matches!(self, MemoryMut::Device(..))
+    }
+
     /// The first element's.
     pub fn address(&self) -> u64 {
         match self {

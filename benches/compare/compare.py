@@ -86,6 +86,11 @@ def exact(q, k, v, causal):
     return scores.softmax(-1) @ v.float(), torch.logsumexp(scores, -1)
 
 
+def in_turn(names, number):
+    """The competitors' order in a round: forwards and backwards alternate."""
+    return list(names) if number % 2 == 0 else list(names)[::-1]
+
+
 def milliseconds(run, causal, launches):
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -133,7 +138,7 @@ def measure(ffpa, d, causal, n, heads, rounds):
         milliseconds(run, causal, 3)
     for mode, launches in (("sustained", None), ("burst", 1)):
         for r in range(rounds):
-            for name in list(competitors) if r % 2 == 0 else list(competitors)[::-1]:
+            for name in in_turn(competitors, r):
                 if mode == "burst":
                     time.sleep(0.05)
                 count = launches or max(3, int(40 / milliseconds(competitors[name], causal, 1)))
@@ -173,7 +178,7 @@ def measure_decode(ffpa, d, rounds, batch=8, heads=32, kv_heads=8, n=32768):
         competitors["sdpa_flash"] = (flash, 2 * k.nbytes)
     rates = {name: [] for name in competitors}
     for r in range(rounds + 1):
-        for name in list(competitors) if r % 2 == 0 else list(competitors)[::-1]:
+        for name in in_turn(competitors, r):
             call, size = competitors[name]
             rates[name].append(size / milliseconds(call, True, 10) / 1e6)
     ratio = statistics.median(a / b for a, b in zip(rates["ffpa"][1:], rates["copy"][1:]))
@@ -199,10 +204,11 @@ def measure_masked(ffpa, d, rounds, n=4096, heads=16):
     truth = scores.softmax(-1) @ v[0, 0].float()
     error = ((out[0, 0].float() - truth).norm() / truth.norm()).item()
     assert error < 5e-3, error
-    times = {"ffpa": [], "sdpa_efficient": []}
+    competitors = {"ffpa": run, "sdpa_efficient": efficient}
+    times = {name: [] for name in competitors}
     for r in range(rounds + 1):
-        for name, call in (("ffpa", run), ("sdpa_efficient", efficient))[:: 1 if r % 2 == 0 else -1]:
-            times[name].append(milliseconds(call, False, 5))
+        for name in in_turn(competitors, r):
+            times[name].append(milliseconds(competitors[name], False, 5))
     ratio = statistics.median(b / a for a, b in zip(times["ffpa"][1:], times["sdpa_efficient"][1:]))
     return {"d": d, "heads": heads, "n": n, "dtype": "bf16", "kernel": kernel, "milliseconds": {k: statistics.median(t[1:]) for k, t in times.items()}, "ratio": ratio}
 

@@ -8,6 +8,7 @@ use safetensors::tensor::{Dtype as FileDtype, TensorView};
 
 use crate::Failure;
 use crate::arguments::LayoutArgument;
+use crate::elements::Elements;
 
 /// Real activations, for calls without a file.
 pub const SAMPLE: &[u8] = include_bytes!("../data/minilm_layer0.safetensors");
@@ -21,19 +22,11 @@ pub struct Inputs<'a> {
     pub v: Input<'a>,
 }
 
-/// A mask's elements.
-pub enum MaskData {
-    Bool(Vec<bool>),
-    F16(Vec<f16>),
-    Bf16(Vec<bf16>),
-    F32(Vec<f32>),
-}
-
 /// A mask of a file.
 pub struct MaskInput {
-    pub data: MaskData,
+    elements: Elements,
     /// As in the file.
-    pub shape: Vec<usize>,
+    shape: Vec<usize>,
 }
 
 impl MaskInput {
@@ -43,52 +36,26 @@ impl MaskInput {
             SafeTensors::deserialize(bytes).map_err(|e| format!("not a whole safetensors file: {e}"))?;
         let view = tensor(&file, name)?;
         let bytes = view.data();
-        let data = match view.dtype() {
-            FileDtype::BOOL | FileDtype::U8 => MaskData::Bool(bytes.iter().map(|&byte| byte != 0).collect()),
-            FileDtype::F16 => MaskData::F16(pairs(bytes).map(f16::from_bits).collect()),
-            FileDtype::BF16 => MaskData::Bf16(pairs(bytes).map(bf16::from_bits).collect()),
-            FileDtype::F32 => MaskData::F32(fours(bytes).collect()),
+        let elements = match view.dtype() {
+            FileDtype::BOOL | FileDtype::U8 => Elements::Bool(bytes.iter().map(|&byte| byte != 0).collect()),
+            FileDtype::F16 => Elements::F16(pairs(bytes).map(f16::from_bits).collect()),
+            FileDtype::BF16 => Elements::Bf16(pairs(bytes).map(bf16::from_bits).collect()),
+            FileDtype::F32 => Elements::F32(fours(bytes).collect()),
             other => {
                 return Err(format!("mask {name} holds {other:?}; bool, f16, bf16 and f32 are known").into());
             }
         };
-        Ok(MaskInput { data, shape: view.shape().to_vec() })
+        Ok(MaskInput { elements, shape: view.shape().to_vec() })
     }
 
     /// As the library takes it.
     pub fn view(&self) -> Result<Mask<'_>, Refusal> {
-        match &self.data {
-            MaskData::Bool(data) => Mask::new(data, &self.shape),
-            MaskData::F16(data) => Mask::new(data, &self.shape),
-            MaskData::Bf16(data) => Mask::new(data, &self.shape),
-            MaskData::F32(data) => Mask::new(data, &self.shape),
-        }
+        self.elements.view(&self.shape)
     }
 
     /// What is added to each of the scores `[batch, heads, rows, keys]`; minus infinity hides.
-    pub fn terms(&self, [batch, heads, rows, keys]: [usize; 4]) -> Vec<f64> {
-        let term = |i: usize| match &self.data {
-            MaskData::Bool(data) => {
-                if data[i] {
-                    0.0
-                } else {
-                    f64::NEG_INFINITY
-                }
-            }
-            MaskData::F16(data) => data[i].to_f64(),
-            MaskData::Bf16(data) => data[i].to_f64(),
-            MaskData::F32(data) => data[i].into(),
-        };
-        let sizes = [vec![1; 4 - self.shape.len()], self.shape.clone()].concat();
-        let place = |index: [usize; 4]| {
-            let step =
-                |place: usize, (i, &size): (usize, &usize)| place * size + if size == 1 { 0 } else { i };
-            index.into_iter().zip(&sizes).fold(0, step)
-        };
-        (0..batch * heads * rows * keys)
-            .map(|i| [i / keys / rows / heads, i / keys / rows % heads, i / keys % rows, i % keys])
-            .map(|index| term(place(index)))
-            .collect()
+    pub fn terms(&self, scores: [usize; 4]) -> Vec<f64> {
+        self.elements.terms(&self.shape, scores)
     }
 }
 

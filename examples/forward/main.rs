@@ -15,6 +15,8 @@ mod run;
 mod compare;
 #[path = "../../tests/support/dropout.rs"]
 mod dropout;
+#[path = "../../tests/support/elements.rs"]
+mod elements;
 #[path = "../../tests/support/reference.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod reference;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use ffpa_emulator::{Buffer, Buffers, Counters, Launch, launch};
+use ffpa_emulator::{Buffer, Buffers, Counters, Emu, Launch, launch};
 use ffpa_kernels_gpu::abi::{CombineParams, Params};
-use ffpa_kernels_gpu::catalog::{emulate, emulate_combine};
+use ffpa_kernels_gpu::catalog::{Entry, emulate, emulate_combine};
 use ffpa_kernels_gpu::config::Arch;
 
 use super::{Backend, BackendKind, HostParts, HostTensors, PartTensors, Report, Tensors};
@@ -112,24 +112,16 @@ impl Emulator {
         buffers: &Buffers<'_>,
         progress: Option<&Progress>,
     ) -> Result<Counters, Error> {
-        let kernel = plan.kernel;
         let report = progress.map(|progress| {
             let total = plan.grid as usize;
             move |done: u32| progress(done as usize, total)
         });
-        let shape = Launch {
-            grid: plan.grid,
-            warps: kernel.warps,
-            shared_bytes: kernel.shared_bytes,
-            seed: self.seed,
-            progress: report.as_ref().map(|f| f as &(dyn Fn(u32) + Sync)),
-        };
-        let counters = launch(&shape, buffers, |warp| {
+        let report = report.as_ref().map(|f| f as &(dyn Fn(u32) + Sync));
+        let kernel = plan.kernel.entry();
+        self.launch(&kernel, plan.grid, buffers, report, |warp| {
             // SAFETY: the emulator checks every access against the launch's buffers and memory.
-            let known = unsafe { emulate(kernel.name, warp, params) };
-            assert!(known, "{} is not in the catalog", kernel.name);
-        });
-        counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })
+            unsafe { emulate(kernel.name, warp, params) }
+        })
     }
 
     fn combine_parts(
@@ -138,15 +130,27 @@ impl Emulator {
         params: &CombineParams,
         buffers: &Buffers<'_>,
     ) -> Result<Counters, Error> {
-        let kernel = combination.kernel;
-        let entry = kernel.entry();
-        let (grid, warps) = (combination.grid, entry.threads / 32);
-        let shape = Launch { grid, warps, shared_bytes: entry.shared_bytes, seed: self.seed, progress: None };
-        let counters = launch(&shape, buffers, |warp| {
+        let kernel = combination.kernel.entry();
+        self.launch(&kernel, combination.grid, buffers, None, |warp| {
             // SAFETY: as above.
-            let known = unsafe { emulate_combine(kernel.name, warp, params) };
-            assert!(known, "{} is not in the catalog", kernel.name);
-        });
+            unsafe { emulate_combine(kernel.name, warp, params) }
+        })
+    }
+
+    /// Launches an entry; `run` runs one of its warps and says whether there is such an entry.
+    fn launch(
+        &self,
+        kernel: &Entry,
+        grid: u32,
+        buffers: &Buffers<'_>,
+        progress: Option<&(dyn Fn(u32) + Sync)>,
+        run: impl Fn(Emu<'_>) -> bool + Sync,
+    ) -> Result<Counters, Error> {
+        let (warps, shared_bytes) = (kernel.threads / 32, kernel.shared_bytes);
+        let counters =
+            launch(&Launch { grid, warps, shared_bytes, seed: self.seed, progress }, buffers, |warp| {
+                assert!(run(warp), "{} is not in the catalog", kernel.name);
+            });
         counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })
     }
 }

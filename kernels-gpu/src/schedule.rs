@@ -47,9 +47,9 @@ pub fn visible_keys(params: &Params, row: u32) -> u32 {
 impl Work {
     /// The work of CTA `block` of the grid, tiles having `rows` rows.
     ///
-    /// Neighbouring CTAs have the parts of the keys of one tile. Over tiles, the grid runs over groups of `head_interleave` heads; within a group over row tiles, the last ones first,
-    /// since under a causal mask these are the longest; within a row tile over the group's heads. Neighbouring CTAs
-    /// thus share keys in the L2 cache, and no long tile starts last.
+    /// Neighbouring CTAs have the parts of the keys of one tile. Over tiles, the grid runs over groups of `head_interleave`
+    /// heads; within a group over row tiles, the last ones first, since under a causal mask these are the longest; within a
+    /// row tile over the group's heads. Neighbouring tiles thus share keys in the L2 cache, and no long tile starts last.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(params: &Params, block: u32, rows: u32) -> Self {
         let (tile, part) = divide(block, params.parts.count);

@@ -4,6 +4,7 @@
 pub mod cases;
 pub mod compare;
 pub mod dropout;
+pub mod elements;
 pub mod inputs;
 pub mod layout;
 pub mod mask;

@@ -1,11 +1,10 @@
-//! The only launches.
+//! The only launch.
 
 use std::ptr::null_mut;
 
-use super::driver::{Pointer, call};
-use ffpa_kernels_gpu::abi::CombineParams;
-use ffpa_kernels_gpu::catalog::Combine;
+use ffpa_kernels_gpu::catalog::Entry;
 
+use super::driver::{Pointer, call};
 use crate::backend::DeviceTensors;
 use crate::error::Error;
 use crate::plan::Plan;
@@ -35,48 +34,32 @@ pub fn launch(
     params.o.base = tensors.o;
     params.lse = tensors.lse;
     params.mask.base = tensors.mask;
-    let combine = plan.combination.as_ref().map(|c| (c.place(tensors.workspace, &mut params), c.grid));
-    let (grid, threads, shared) = (plan.grid, plan.kernel.threads() as u32, plan.kernel.shared_bytes as u32);
-    let mut arguments: [Pointer; 1] = [(&raw mut params).cast()];
-    // SAFETY: the kernel takes one `Params`, which the driver copies before it returns; the tensors are what their
-    // constructors' callers promised, and the plan checked that the kernel stays within them.
-    unsafe {
-        let arguments = arguments.as_mut_ptr();
-        call!(cuLaunchKernel(
-            functions.forward,
-            grid,
-            1,
-            1,
-            threads,
-            1,
-            1,
-            shared,
-            stream,
-            arguments,
-            null_mut()
-        ))?;
-    }
+    let combine = plan.combination.as_ref().map(|c| (c.place(tensors.workspace, &mut params), c));
+    start(functions.forward, &plan.kernel.entry(), plan.grid, params, stream)?;
     match combine {
-        Some((params, grid)) => launch_combine(functions.combine, params, grid, stream),
+        Some((params, c)) => start(functions.combine, &c.kernel.entry(), c.grid, params, stream),
         None => Ok(()),
     }
 }
 
-/// Starts a combining kernel on a stream. The context is current.
-pub fn launch_combine(
+/// Starts a kernel on a stream, if there is work for it. The context is current; `function` is the entry, loaded, and `params`
+/// its one parameter, whose tensors are what their constructors' callers promised.
+pub fn start<P: Copy>(
     function: Pointer,
-    mut params: CombineParams,
+    entry: &Entry,
     grid: u32,
+    mut params: P,
     stream: Pointer,
 ) -> Result<(), Error> {
     if grid == 0 {
         return Ok(());
     }
-    let threads = Combine::THREADS as u32;
+    let (threads, shared) = (entry.threads as u32, entry.shared_bytes as u32);
     let mut arguments: [Pointer; 1] = [(&raw mut params).cast()];
-    // SAFETY: as above.
+    // SAFETY: the driver copies the parameter before it returns, and the plan checked that the kernel stays within its
+    // tensors.
     unsafe {
         let arguments = arguments.as_mut_ptr();
-        call!(cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, 0, stream, arguments, null_mut()))
+        call!(cuLaunchKernel(function, grid, 1, 1, threads, 1, 1, shared, stream, arguments, null_mut()))
     }
 }

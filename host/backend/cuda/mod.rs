@@ -12,13 +12,14 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use ffpa_kernels_gpu::abi::Matrices;
 use ffpa_kernels_gpu::catalog::{Entry, entries};
 
 use self::device::Context;
 use self::driver::{Pointer, call};
-use self::launch::{Functions, launch, launch_combine};
+use self::launch::{Functions, launch, start};
 use self::memory::{Loan, Pool, Timer, Workspaces, download, upload, upload_at};
 use super::{Backend, BackendKind, DeviceTensors, HostParts, HostTensors, PartTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
@@ -66,7 +67,7 @@ pub(crate) struct Cuda {
 impl Cuda {
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, Error> {
         let (context, device) = device::open(ordinal)?;
-        check_device(&device, &BuildInfo::current())?;
+        check_device(&device, BuildInfo::here())?;
         let mut stream = null_mut();
         {
             let _current = context.enter()?;
@@ -121,7 +122,7 @@ impl Cuda {
 
     /// Runs on tensors in host memory: up, compute, down.
     fn run_staged(&self, plan: &Plan, tensors: HostTensors<'_>) -> Result<Report, Error> {
-        let (problem, params, stream) = (&plan.problem, &plan.params, self.stream.0);
+        let (problem, params) = (&plan.problem, &plan.params);
         let span =
             |matrices: &Matrices, heads: usize| matrices.span(problem.batch, heads, problem.head_dim * 2);
         let (q_heads, kv_heads) = (params.q_heads as usize, problem.kv_heads);
@@ -138,11 +139,16 @@ impl Cuda {
             sizes.into_iter().map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
         // Whatever happens from here on, the blocks go back only when the device is done with them.
         let result = self.compute_staged(plan, [q, k, v, mask], o, lse, &blocks);
+        Ok(Report::new(plan, BackendKind::Cuda, Some(self.elapsed(result)?)))
+    }
+
+    /// Waits for what was started on the engine's stream, and says how long it took; also if starting failed half-way.
+    fn elapsed(&self, started: Result<Timer, Error>) -> Result<Duration, Error> {
         // SAFETY: the stream is live.
-        let done = unsafe { call!(cuStreamSynchronize(stream)) };
-        let timer = result?;
+        let done = unsafe { call!(cuStreamSynchronize(self.stream.0)) };
+        let timer = started?;
         done?;
-        Ok(Report::new(plan, BackendKind::Cuda, Some(timer.elapsed()?)))
+        timer.elapsed()
     }
 
     /// Starts the copies and the kernel; the caller synchronises.
@@ -180,9 +186,7 @@ impl Cuda {
         download(lse, lse_block, stream)?;
         Ok(timer)
     }
-}
 
-impl Cuda {
     /// Combines parts in host memory: up, compute, down.
     fn combine_staged(&self, combination: &Combination, parts: HostParts<'_>) -> Result<Report, Error> {
         let HostParts { outputs, lses, o, lse } = parts;
@@ -193,7 +197,7 @@ impl Cuda {
         let blocks =
             sizes.into_iter().map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
         let stream = self.stream.0;
-        let mut start = || {
+        let mut compute = || {
             for (i, (output, lse)) in outputs.iter().zip(&lses).enumerate() {
                 upload_at(&blocks[0], i * span, output, stream)?;
                 upload_at(&blocks[1], i * lse_span, bytemuck::cast_slice(lse), stream)?;
@@ -205,21 +209,17 @@ impl Cuda {
             (params.first_reference, params.row_part_stride) = (blocks[1].address(), lse_span as u64);
             params.o.base = blocks[2].address();
             params.lse = if lse.is_empty() { 0 } else { blocks[3].address() };
-            let function = self.function(&combination.kernel.entry())?;
+            let entry = combination.kernel.entry();
+            let function = self.function(&entry)?;
             let timer = Timer::start(stream)?;
-            launch_combine(function, params, combination.grid, stream)?;
+            start(function, &entry, combination.grid, params, stream)?;
             timer.stop(stream)?;
             download(o, &blocks[2], stream)?;
             download(lse, &blocks[3], stream)?;
             Ok(timer)
         };
         // Whatever happens, the blocks go back only when the device is done with them.
-        let result: Result<Timer, Error> = start();
-        // SAFETY: the stream is live.
-        let done = unsafe { call!(cuStreamSynchronize(stream)) };
-        let timer = result?;
-        done?;
-        let elapsed = Some(timer.elapsed()?);
+        let elapsed = Some(self.elapsed(compute())?);
         Ok(Report::of_combination(combination, BackendKind::Cuda, &self.device, elapsed))
     }
 }
@@ -278,8 +278,8 @@ impl Backend for Cuda {
                 (params.first.base, params.part_stride) = (parts.first, parts.part_stride);
                 (params.first_reference, params.row_part_stride) = (parts.first_lse, parts.lse_part_stride);
                 (params.o.base, params.lse) = (parts.o, parts.lse);
-                let function = self.function(&combination.kernel.entry())?;
-                launch_combine(function, params, combination.grid, self.stream.0)?;
+                let entry = combination.kernel.entry();
+                start(self.function(&entry)?, &entry, combination.grid, params, self.stream.0)?;
                 Ok(Report::of_combination(combination, BackendKind::Cuda, &self.device, None))
             }
         }

@@ -2,7 +2,7 @@
 
 use cuda_std::Warp;
 
-use super::Entry;
+use super::{Entry, runs};
 use crate::abi::CombineParams;
 use crate::config::{Arch, Dtype};
 use crate::{combine, format};
@@ -64,33 +64,10 @@ macro_rules! combines {
             parts: PartElement::$parts,
         }),*];
 
-        /// Runs one warp of the kernel `name`; false if there is none of that name.
-        ///
-        /// # Safety
-        /// As for a launch of the kernel: `params` describes live buffers, and the warp is one of the kernel's CTAs'.
-        pub unsafe fn emulate_combine<W: Warp>(name: &str, warp: W, params: &CombineParams) -> bool {
-            match name {
-                // SAFETY: the caller's.
-                $(stringify!($name) => unsafe { run::<W, combines!(@element $parts $dtype), format::$dtype>(warp, params) },)*
-                _ => return false,
+        runs! {
+            fn emulate_combine(warp, params: CombineParams) {
+                $($name => run::<_, combines!(@element $parts $dtype), format::$dtype>(warp, params);)*
             }
-            true
-        }
-
-        #[cfg(target_arch = "nvptx64")]
-        mod entries {
-            use super::*;
-
-            $(
-                #[cfg($name)]
-                #[unsafe(no_mangle)]
-                pub unsafe extern "ptx-kernel" fn $name(params: CombineParams) {
-                    // SAFETY: the launch's.
-                    unsafe {
-                        run::<_, combines!(@element $parts $dtype), format::$dtype>(cuda_std::ptx::Ptx, &params)
-                    }
-                }
-            )*
         }
     };
 

@@ -1,8 +1,6 @@
 //! The attention kernels: each row names two that differ in their element type, f16 and bf16.
 
-use cuda_std::Warp;
-
-use super::Entry;
+use super::{Entry, runs};
 use crate::abi::Params;
 use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD};
 use crate::{entry, format};
@@ -129,37 +127,10 @@ macro_rules! catalog {
             spill_allowance: $spills,
         }),*];
 
-        /// Runs one warp of the kernel `name`; false if there is none of that name.
-        ///
-        /// # Safety
-        /// As for a launch of the kernel: `params` describes live buffers, and the warp is one of the kernel's CTAs'.
-        pub unsafe fn emulate<W: Warp>(name: &str, warp: W, params: &Params) -> bool {
-            match name {
-                $(
-                    // SAFETY: the caller's.
-                    stringify!($name) => unsafe {
-                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, warp, params)
-                    },
-                )*
-                _ => return false,
+        runs! {
+            fn emulate(warp, params: Params) {
+                $($name => catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, warp, params);)*
             }
-            true
-        }
-
-        #[cfg(target_arch = "nvptx64")]
-        mod entries {
-            use super::*;
-
-            $(
-                #[cfg($name)]
-                #[unsafe(no_mangle)]
-                pub unsafe extern "ptx-kernel" fn $name(params: Params) {
-                    // SAFETY: the launch's.
-                    unsafe {
-                        catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, cuda_std::ptx::Ptx, &params)
-                    }
-                }
-            )*
         }
     };
 

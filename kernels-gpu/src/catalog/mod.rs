@@ -37,5 +37,39 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     CATALOG.iter().map(Kernel::entry).chain(COMBINES.iter().map(Combine::entry))
 }
 
+/// What kernels of one kind run, by name: a function that runs one warp of a named kernel for the emulator, and the PTX entries.
+macro_rules! runs {
+    (fn $emulate:ident($warp:ident, $params:ident: $Params:ty) { $($name:ident => $run:expr;)* }) => {
+        /// Runs one warp of the kernel `name`; false if there is none of that name.
+        ///
+        /// # Safety
+        /// As for a launch of the kernel: `params` describes live buffers, and the warp is one of the kernel's CTAs'.
+        pub unsafe fn $emulate<W: cuda_std::Warp>(name: &str, $warp: W, $params: &$Params) -> bool {
+            match name {
+                // SAFETY: the caller's.
+                $(stringify!($name) => unsafe { $run },)*
+                _ => return false,
+            }
+            true
+        }
+
+        #[cfg(target_arch = "nvptx64")]
+        mod entries {
+            use super::*;
+
+            $(
+                #[cfg($name)]
+                #[unsafe(no_mangle)]
+                pub unsafe extern "ptx-kernel" fn $name($params: $Params) {
+                    let ($warp, $params) = (cuda_std::ptx::Ptx, &$params);
+                    // SAFETY: the launch's.
+                    unsafe { $run }
+                }
+            )*
+        }
+    };
+}
+use runs;
+
 #[cfg(target_arch = "nvptx64")]
 cuda_std::declare_shared_memory!();
