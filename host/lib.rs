@@ -52,6 +52,7 @@ mod problem;
 mod refusal;
 mod select;
 mod tensor;
+mod tensor_map;
 
 pub use backend::{BackendKind, Report};
 pub use build_info::BuildInfo;
@@ -73,5 +74,5 @@ pub use tensor::{Lse, LseRef, TensorMut, TensorRef};
 #[cfg(feature = "emulator")]
 pub use ffpa_emulator as emulator;
 pub use ffpa_kernels_gpu::abi::{self, CombineParams, MaskKind, Params};
-pub use ffpa_kernels_gpu::catalog::{Combine, Kernel, PartElement, Strategy};
+pub use ffpa_kernels_gpu::catalog::{Combine, Copies, Kernel, PartElement, Strategy};
 pub use ffpa_kernels_gpu::config::{Arch, Dtype};

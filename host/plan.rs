@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params};
+use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params, TensorMaps};
 use ffpa_kernels_gpu::catalog::Kernel;
 
 use crate::build_info::BuildInfo;
@@ -36,7 +36,7 @@ pub struct Plan {
     pub grid: u32,
     /// Bytes of device memory that the kernels need beside the tensors.
     pub workspace_bytes: usize,
-    /// The kernel's parameters, all addresses 0.
+    /// The kernel's parameters: all addresses 0, and no tensor maps, which hold addresses too.
     pub params: Params,
     /// What brings the results together if the keys are divided among CTAs.
     pub combination: Option<Combination>,
@@ -88,6 +88,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         rows: rows as u32,
     };
     let params = Params {
+        maps: TensorMaps::NONE,
         q: matrices(side.q, side.rows),
         k: matrices(k, problem.kv_len),
         v: matrices(v, problem.kv_len),

@@ -1,6 +1,6 @@
 //! Which kernel: pure, from a problem, a device and a build.
 
-use ffpa_kernels_gpu::catalog::Kernel;
+use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
@@ -8,10 +8,11 @@ use crate::element::Family;
 use crate::error::Error;
 use crate::packing::QuerySide;
 use crate::problem::Problem;
+use crate::tensor_map::can_describe;
 
 /// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
 /// dim; among equals, that with the smallest tile that holds all rows of a head, or else the largest; among these, one
-/// without masks, and then the one for the device's nearest architecture.
+/// without masks, then the one for the device's nearest architecture, and then one with bulk copies.
 pub(crate) fn select(
     problem: &Problem,
     side: &QuerySide,
@@ -31,15 +32,21 @@ pub(crate) fn select(
         return Err(Error::FamilyUnavailable { family: problem.family, reason });
     }
     let masked = problem.mask.is_some() || problem.dropout.is_some() || side.packed && side.causal;
-    let takes = |kernel: &&&'static Kernel| kernel.head_dim >= problem.head_dim && (kernel.masked || !masked);
+    let describable = can_describe(problem, side);
+    let takes = |kernel: &&&'static Kernel| {
+        kernel.head_dim >= problem.head_dim
+            && (kernel.masked || !masked)
+            && (kernel.copies == Copies::Async || describable)
+    };
     let waste = |kernel: &Kernel| match kernel.rows.checked_sub(side.rows) {
         Some(_) => kernel.rows,
         None => usize::MAX - kernel.rows,
     };
-    let best = kernels
-        .iter()
-        .filter(takes)
-        .min_by_key(|kernel| (kernel.head_dim, waste(kernel), kernel.masked, device.nearness(kernel.arch)));
+    let rank = |kernel: &Kernel| {
+        let single = kernel.copies == Copies::Async;
+        (kernel.head_dim, waste(kernel), kernel.masked, device.nearness(kernel.arch), single)
+    };
+    let best = kernels.iter().filter(takes).min_by_key(|kernel| rank(kernel));
     best.copied().ok_or_else(|| {
         let head_dims = |masks: bool| {
             let fitting = kernels.iter().filter(|kernel| kernel.masked || !masks);

@@ -3,8 +3,8 @@
 use crate::error::BuildError;
 use crate::{Entry, Options};
 
-/// Writes an entry's launch bounds (`.maxntid`, `.minnctapersm`, `.maxnreg`; PTX ISA, "Performance-Tuning Directives") and removes
-/// comments and empty lines.
+/// Writes an entry's launch bounds (`.maxntid`, `.minnctapersm`, `.maxnreg`; PTX ISA, "Performance-Tuning Directives"), aligns
+/// its parameter if bulk copies read tensor maps there, and removes comments and empty lines.
 ///
 /// # Errors
 /// If the text does not hold exactly this entry.
@@ -29,6 +29,11 @@ pub fn stamp(ptx: &str, entry: &Entry, options: &Options) -> Result<String, Buil
         bounds += &format!("\n.maxnreg {registers}");
     }
     text.insert_str(head + end + 1, &bounds);
+    if text.contains("cp.async.bulk.tensor") {
+        // A tensor map is 64-byte aligned (PTX ISA, "Tensormap"), which no type of Rust's says of a by-value parameter.
+        let parameters = text[head..head + end].replacen(".param .align 8 ", ".param .align 64 ", 1);
+        text.replace_range(head..head + end, &parameters);
+    }
     Ok(text)
 }
 
@@ -55,6 +60,16 @@ mod tests {
         let options = Options { max_registers: Some(168), ..Options::default() };
         let ptx = stamp(PTX, &entry("f"), &options).expect("one entry");
         assert!(ptx.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 2\n.maxnreg 168\n{"), "{ptx}");
+    }
+
+    #[test]
+    fn parameters_with_tensor_maps_are_aligned() {
+        let head = ".visible .entry f(\n\t.param .align 8 .b8 f_param_0[664]\n)\n{\n";
+        let plain = stamp(&format!("{head}}}\n"), &entry("f"), &Options::default()).expect("one entry");
+        assert!(plain.contains(".param .align 8 .b8 f_param_0[664]"), "{plain}");
+        let bulk = format!("{head}\tcp.async.bulk.tensor.4d [r];\n}}\n");
+        let bulk = stamp(&bulk, &entry("f"), &Options::default()).expect("one entry");
+        assert!(bulk.contains(".param .align 64 .b8 f_param_0[664]"), "{bulk}");
     }
 
     #[test]

@@ -29,8 +29,25 @@ const FULL_WARP: u32 = u32::MAX;
 #[macro_export]
 macro_rules! declare_shared_memory {
     () => {
-        core::arch::global_asm!(".extern .shared .align 128 .b8 dynamic_shared_memory[];");
+        core::arch::global_asm!(".extern .shared .align 1024 .b8 dynamic_shared_memory[];");
     };
+}
+
+/// The generic address of a kernel's first parameter, passed by value, from the entry's name: bulk copies read tensor maps
+/// where the driver put them. A reference taken in Rust would be to a copy in local memory.
+#[macro_export]
+macro_rules! parameter_address {
+    ($entry:ident) => {{
+        let address: u64;
+        // SAFETY: reads a constant.
+        unsafe {
+            core::arch::asm!(
+                concat!("{{ .reg .b64 t; mov.b64 t, ", stringify!($entry), "_param_0; cvta.param.u64 {0}, t; }}"),
+                out(reg64) address, options(pure, nomem, nostack)
+            )
+        };
+        address
+    }};
 }
 
 /// The calling warp on the device.
@@ -262,6 +279,53 @@ impl Warp for Ptx {
     #[inline(always)]
     fn cp_async_wait_group<const PENDING: usize>(self) {
         instruction!("cp.async.wait_group {0};"; const PENDING,);
+    }
+
+    // One lane does what a warp asks for once; which one is decided inside the asm, where no branch of the kernel is.
+    #[inline(always)]
+    unsafe fn mbarrier_init(self, barrier: u32, arrivals: u32) {
+        instruction!("{{ .reg .pred p; setp.eq.u32 p, {2}, 0; @p mbarrier.init.shared.b64 [{0}], {1}; }}";
+            in(reg32) barrier, in(reg32) arrivals, in(reg32) self.lane_id(),);
+    }
+    #[inline(always)]
+    fn fence_barrier_init(self) {
+        instruction!("fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;";);
+    }
+    #[inline(always)]
+    fn fence_proxy_async(self) {
+        instruction!("fence.proxy.async.shared::cta;";);
+    }
+    #[inline(always)]
+    unsafe fn mbarrier_arrive(self, barrier: u32) {
+        // The lanes' reads before it must not be overtaken by what the arrival lets happen.
+        self.sync_warp();
+        instruction!("{{ .reg .pred p; setp.eq.u32 p, {1}, 0; @p mbarrier.arrive.shared.b64 _, [{0}]; }}";
+            in(reg32) barrier, in(reg32) self.lane_id(),);
+    }
+    #[inline(always)]
+    unsafe fn mbarrier_arrive_expect(self, barrier: u32, bytes: u32) {
+        instruction!("{{ .reg .pred p; setp.eq.u32 p, {2}, 0; @p mbarrier.arrive.expect_tx.shared.b64 _, [{0}], {1}; }}";
+            in(reg32) barrier, in(reg32) bytes, in(reg32) self.lane_id(),);
+    }
+    #[inline(always)]
+    unsafe fn mbarrier_wait(self, barrier: u32, parity: u32) {
+        instruction!("{{ .reg .pred p; WAIT: mbarrier.try_wait.parity.shared.b64 p, [{0}], {1}; @!p bra WAIT; }}";
+            in(reg32) barrier, in(reg32) parity,);
+    }
+    #[inline(always)]
+    unsafe fn copy_tensor(self, destination: u32, map: u64, [a, b, c, d]: [u32; 4], barrier: u32) {
+        instruction!("{{ .reg .pred p; setp.eq.u32 p, {7}, 0; @p cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{0}], [{1}, {{{2}, {3}, {4}, {5}}}], [{6}]; }}";
+            in(reg32) destination, in(reg64) map, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d,
+            in(reg32) barrier, in(reg32) self.lane_id(),);
+    }
+
+    #[inline(always)]
+    fn increase_registers<const COUNT: u32>(self) {
+        instruction!("setmaxnreg.inc.sync.aligned.u32 {0};"; const COUNT,);
+    }
+    #[inline(always)]
+    fn decrease_registers<const COUNT: u32>(self) {
+        instruction!("setmaxnreg.dec.sync.aligned.u32 {0};"; const COUNT,);
     }
 
     #[inline(always)]

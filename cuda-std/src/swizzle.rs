@@ -1,6 +1,6 @@
 //! Where the 16-byte chunks of a shared-memory tile lie.
 //!
-//! A tile is rows of a multiple of 128 bytes. Chunk `c` of row `r` lies at chunk `c ^ (r % 8)` of that row: the XOR
+//! A tile is rows of a multiple of 128 bytes, in lines of 128 that follow each other or lie a panel apart ([`Strides`]). Chunk `c` of row `r` lies at chunk `c ^ (r % 8)` of that row: the XOR
 //! permutes the eight chunks of each 128-byte line, so that the eight rows of an 8x8 matrix, read at one logical
 //! chunk, fall into eight different groups of four banks, and so do eight neighbouring chunks of one row. Both are
 //! what shared memory serves in one wavefront: `ldmatrix` and 16-byte copies never conflict. (The same permutation as
@@ -13,6 +13,28 @@ pub const CHUNK: u32 = 16;
 /// Bytes over which the permutation acts: all 32 banks.
 pub const LINE: u32 = 128;
 
+/// How the lines of a tile lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// Bytes from one row to the next.
+    pub row: u32,
+    /// Bytes from one line of a row to the next: 128 where rows lie whole, a panel's bytes where each line of all rows is one
+    /// panel, as bulk copies store it.
+    pub line: u32,
+}
+
+impl Strides {
+    /// Rows of `bytes` bytes, whole.
+    pub const fn of_rows(bytes: u32) -> Self {
+        Strides { row: bytes, line: LINE }
+    }
+
+    /// Panels of `rows` rows of 128 bytes.
+    pub const fn of_panels(rows: u32) -> Self {
+        Strides { row: LINE, line: rows * LINE }
+    }
+}
+
 /// A lane's place in a swizzled tile, from which other places are reached by constant steps.
 ///
 /// Stepping costs one XOR, where the full formula costs five instructions: address arithmetic is what eats the issue
@@ -24,11 +46,11 @@ pub struct Cursor<I> {
 }
 
 impl<I: LaneU32> Cursor<I> {
-    /// The place of chunk `chunk` of row `row`, in a tile at `base` whose rows have `row_bytes` bytes.
+    /// The place of chunk `chunk` of row `row`, in a tile at `base`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn new(base: u32, row_bytes: u32, row: I, chunk: I) -> Self {
+    pub fn new(base: u32, strides: Strides, row: I, chunk: I) -> Self {
         let line = chunk >> 3;
-        Cursor { row: row * row_bytes + line * LINE + base, chunk: ((chunk & 7) ^ (row & 7)) << 4 }
+        Cursor { row: row * strides.row + line * strides.line + base, chunk: ((chunk & 7) ^ (row & 7)) << 4 }
     }
 
     /// The byte address `rows` rows further down and `chunks` chunks further right.
@@ -36,9 +58,9 @@ impl<I: LaneU32> Cursor<I> {
     /// `rows` must be a multiple of 4. The chunk steps must not carry out of a 128-byte line together with the place
     /// itself: a place at chunk 0 or 1 may step by even amounts, a place at any chunk by multiples of 8.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn at(self, row_bytes: u32, rows: u32, chunks: u32) -> I {
+    pub fn at(self, strides: Strides, rows: u32, chunks: u32) -> I {
         let permuted = ((chunks & 7) ^ (rows & 7)) * CHUNK;
-        self.row + (rows * row_bytes + (chunks / 8) * LINE) + (self.chunk ^ permuted)
+        self.row + (rows * strides.row + (chunks / 8) * strides.line) + (self.chunk ^ permuted)
     }
 }
 

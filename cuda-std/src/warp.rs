@@ -140,7 +140,7 @@ pub trait Warp: Copy {
 
     // ---- Shared memory ------------------------------------------------------------------------------------------
 
-    /// The address of the first byte of the CTA's dynamic shared memory, a multiple of 128.
+    /// The address of the first byte of the CTA's dynamic shared memory, a multiple of 1024: the period of the 128-byte swizzle.
     fn shared_base(self) -> u32;
 
     /// Four 32-bit words from a 16-byte aligned shared address (`ld.shared.v4.b32`).
@@ -244,6 +244,64 @@ pub trait Warp: Copy {
 
     /// Waits until at most `PENDING` of the latest groups are still in flight (`cp.async.wait_group`).
     fn cp_async_wait_group<const PENDING: usize>(self);
+
+    // ---- Bulk tensor copies and the barriers that await them ----------------------------------------------------
+
+    /// Makes the 8-byte aligned shared word at `barrier` an mbarrier whose phases complete after `arrivals` arrivals and all
+    /// bytes they announced (`mbarrier.init`, by one lane; PTX ISA "mbarrier"). Other warps may use it after
+    /// [`Warp::fence_barrier_init`] and a barrier of the CTA.
+    ///
+    /// # Safety
+    /// The 8 bytes lie in the CTA's shared memory and serve nothing else.
+    #[track_caller]
+    unsafe fn mbarrier_init(self, barrier: u32, arrivals: u32);
+
+    /// Makes this warp's mbarrier initialisations visible to asynchronous copies (`fence.mbarrier_init.release.cluster`,
+    /// `fence.proxy.async.shared::cta`).
+    fn fence_barrier_init(self);
+
+    /// Orders this warp's ordinary shared-memory accesses before later asynchronous copies that it knows of
+    /// (`fence.proxy.async.shared::cta`).
+    fn fence_proxy_async(self);
+
+    /// One arrival of this warp (`mbarrier.arrive`, by one lane).
+    ///
+    /// # Safety
+    /// `barrier` is an mbarrier of the CTA.
+    #[track_caller]
+    unsafe fn mbarrier_arrive(self, barrier: u32);
+
+    /// One arrival of this warp that announces `bytes` bytes of copies (`mbarrier.arrive.expect_tx`, by one lane).
+    ///
+    /// # Safety
+    /// `barrier` is an mbarrier of the CTA.
+    #[track_caller]
+    unsafe fn mbarrier_arrive_expect(self, barrier: u32, bytes: u32);
+
+    /// Waits until the mbarrier's phase of this parity (0 or 1) has completed (`mbarrier.try_wait.parity`). The phase before
+    /// the first counts as one of parity 1.
+    ///
+    /// # Safety
+    /// `barrier` is an mbarrier of the CTA.
+    #[track_caller]
+    unsafe fn mbarrier_wait(self, barrier: u32, parity: u32);
+
+    /// Starts the copy of a box of a tensor map from global to shared memory, by one lane
+    /// (`cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`). Elements outside the tensor are
+    /// zeros. The box's bytes count towards the mbarrier's current phase; a warp may read them once it has waited for that.
+    ///
+    /// # Safety
+    /// `map` is the address of a tensor map as the host made it, in parameter memory; the box fits at the 128-byte aligned
+    /// `destination`; `barrier` is an mbarrier of the CTA.
+    #[track_caller]
+    unsafe fn copy_tensor(self, destination: u32, map: u64, coordinates: [u32; 4], barrier: u32);
+
+    /// Raises the registers of this warpgroup's threads to `COUNT`, waiting for others to give them up
+    /// (`setmaxnreg.inc.sync.aligned.u32`; PTX ISA "setmaxnreg"). All four warps of an aligned group of four must do so.
+    fn increase_registers<const COUNT: u32>(self);
+
+    /// Gives up all registers of this warpgroup's threads above `COUNT` (`setmaxnreg.dec.sync.aligned.u32`).
+    fn decrease_registers<const COUNT: u32>(self);
 
     // ---- Matrix multiplication ----------------------------------------------------------------------------------
 

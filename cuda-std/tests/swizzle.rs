@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use cuda_std::swizzle::{CHUNK, Cursor, bank_conflicts};
+use cuda_std::swizzle::{CHUNK, Cursor, Strides, bank_conflicts};
 
 /// Row widths of 16-bit tiles for head dims 64 to 1024.
 const ROW_BYTES: [u32; 7] = [128, 256, 384, 512, 640, 1024, 2048];
 
 fn place(row_bytes: u32, row: u32, chunk: u32) -> u32 {
-    Cursor::new(0, row_bytes, row, chunk).at(row_bytes, 0, 0)
+    Cursor::new(0, Strides::of_rows(row_bytes), row, chunk).at(Strides::of_rows(row_bytes), 0, 0)
 }
 
 #[test]
@@ -41,19 +41,22 @@ fn steps_land_where_the_formula_says() {
             for step in (0..128).step_by(4) {
                 // A place in the first two chunks steps by even amounts; the rows of a step of 4 must not carry.
                 for chunk in 0..2 {
-                    let cursor = Cursor::new(0, row_bytes, row, chunk);
+                    let cursor = Cursor::new(0, Strides::of_rows(row_bytes), row, chunk);
                     for right in (0..chunks).step_by(2) {
                         let want = place(row_bytes, row + step, chunk + right);
                         if step % 8 == 0 || row < 4 {
-                            assert_eq!(cursor.at(row_bytes, step, right), want);
+                            assert_eq!(cursor.at(Strides::of_rows(row_bytes), step, right), want);
                         }
                     }
                 }
                 // A place anywhere steps by whole lines.
                 for chunk in 0..chunks {
-                    let cursor = Cursor::new(0, row_bytes, row, chunk);
+                    let cursor = Cursor::new(0, Strides::of_rows(row_bytes), row, chunk);
                     if step % 8 == 0 || row < 4 {
-                        assert_eq!(cursor.at(row_bytes, step, 0), place(row_bytes, row + step, chunk));
+                        assert_eq!(
+                            cursor.at(Strides::of_rows(row_bytes), step, 0),
+                            place(row_bytes, row + step, chunk)
+                        );
                     }
                 }
             }

@@ -16,6 +16,8 @@ pub struct Counters {
     pub shared_stores: u64,
     /// `cp.async` instructions.
     pub copies: u64,
+    /// Bulk copies of tensors' boxes.
+    pub bulk_copies: u64,
     /// CTA barriers, once per CTA.
     pub barriers: u64,
     /// Shared-memory wavefronts beyond the least possible.
@@ -36,6 +38,7 @@ impl std::ops::Add for Counters {
             shared_loads: self.shared_loads + other.shared_loads,
             shared_stores: self.shared_stores + other.shared_stores,
             copies: self.copies + other.copies,
+            bulk_copies: self.bulk_copies + other.bulk_copies,
             barriers: self.barriers + other.barriers,
             bank_conflicts: self.bank_conflicts + other.bank_conflicts,
             global_bytes_read: self.global_bytes_read + other.global_bytes_read,

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use crate::bulk::Bulk;
 use crate::clock::Clocks;
 use crate::copies::Copies;
 use crate::counters::Counters;
@@ -23,6 +24,8 @@ const STACK_BYTES: usize = 16 << 20;
 pub enum Pause {
     /// At a barrier.
     Barrier(&'static Location<'static>),
+    /// At an mbarrier, for the phase of a parity.
+    Mbarrier(u32, u32, &'static Location<'static>),
     /// Just so: orders of execution vary with the seed.
     Turn,
 }
@@ -37,6 +40,7 @@ pub struct Cta<'a> {
     pub shared: RefCell<Shared>,
     pub clocks: RefCell<Clocks>,
     pub copies: Vec<RefCell<Copies>>,
+    pub bulk: RefCell<Bulk>,
     pub random: RefCell<Random>,
     pub counters: Cell<Counters>,
     /// Whether a predicate that was brought to the coming barrier holds, and whether one did at the last.
@@ -49,6 +53,7 @@ pub struct Cta<'a> {
 enum State {
     Ready,
     AtBarrier(&'static Location<'static>),
+    AtMbarrier(u32, u32, &'static Location<'static>),
     Finished,
 }
 
@@ -60,6 +65,7 @@ impl<'a> Cta<'a> {
             shared: RefCell::new(Shared::new(shared_bytes, warps)),
             clocks: RefCell::new(Clocks::new(warps)),
             copies: (0..warps).map(|_| RefCell::default()).collect(),
+            bulk: RefCell::default(),
             random: RefCell::new(Random::new(seed, block)),
             counters: Cell::default(),
             ballot: Cell::default(),
@@ -80,9 +86,16 @@ impl<'a> Cta<'a> {
         let mut coroutines: Vec<_> = (0..warps).map(|warp| self.spawn(warp, kernel)).collect();
         let mut states = vec![State::Ready; warps];
         loop {
-            let ready: Vec<usize> = (0..warps).filter(|&w| matches!(states[w], State::Ready)).collect();
+            // Bulk copies land at any moment, the last when nobody can go on without them.
+            let ready: Vec<usize> = (0..warps).filter(|&w| self.is_ready(states[w])).collect();
+            if self.land_bulk_copy(ready.is_empty()) {
+                continue;
+            }
             if ready.is_empty() {
                 if states.iter().all(|s| matches!(s, State::Finished)) {
+                    if let Some(copy) = self.bulk.borrow().forgotten() {
+                        return Err(Fault::CopyNeverAwaited { copy });
+                    }
                     return Ok(self.counters.get());
                 }
                 self.pass_barrier(&mut states)?;
@@ -92,12 +105,36 @@ impl<'a> Cta<'a> {
             states[warp] = match coroutines[warp].resume(()) {
                 CoroutineResult::Yield(Pause::Turn) => State::Ready,
                 CoroutineResult::Yield(Pause::Barrier(location)) => State::AtBarrier(location),
+                CoroutineResult::Yield(Pause::Mbarrier(address, parity, location)) => {
+                    State::AtMbarrier(address, parity, location)
+                }
                 CoroutineResult::Return(result) => {
                     result?;
                     State::Finished
                 }
             };
         }
+    }
+
+    fn is_ready(&self, state: State) -> bool {
+        match state {
+            State::Ready => true,
+            State::AtMbarrier(address, parity, _) => self.bulk.borrow().is_complete(address, parity),
+            State::AtBarrier(_) | State::Finished => false,
+        }
+    }
+
+    /// Lets a bulk copy arrive, now and then or at once; says whether one did.
+    fn land_bulk_copy(&self, at_once: bool) -> bool {
+        let (mut bulk, mut random) = (self.bulk.borrow_mut(), self.random.borrow_mut());
+        if bulk.copies.is_empty() || !(at_once || random.below(4) == 0) {
+            return false;
+        }
+        let index = random.below(bulk.copies.len());
+        let copy = bulk.land(index);
+        let mut shared = self.shared.borrow_mut();
+        copy.chunks.iter().for_each(|&(address, bytes)| shared.land_bulk(address, bytes));
+        true
     }
 
     /// A warp's coroutine: ends with the kernel, or with the first fault.
@@ -134,10 +171,15 @@ impl<'a> Cta<'a> {
             _ => None,
         };
         let first = states.iter().find_map(location);
-        if !states.iter().all(|state| location(state) == first) {
-            let position = |(warp, state): (usize, &State)| match location(state) {
-                Some(location) => format!("warp {warp} waits at {location}"),
-                None => format!("warp {warp} has finished"),
+        if first.is_none() || !states.iter().all(|state| location(state) == first) {
+            let position = |(warp, state): (usize, &State)| match state {
+                State::AtBarrier(location) => format!("warp {warp} waits at {location}"),
+                State::AtMbarrier(address, parity, location) => {
+                    format!(
+                        "warp {warp} waits for parity {parity} of the mbarrier at {address} at {location}"
+                    )
+                }
+                State::Ready | State::Finished => format!("warp {warp} has finished"),
             };
             return Err(Fault::Barrier { positions: states.iter().enumerate().map(position).collect() });
         }

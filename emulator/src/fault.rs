@@ -15,6 +15,10 @@ pub enum Access {
     Store,
     /// An asynchronous copy (`cp.async`).
     Copy,
+    /// A bulk copy of a tensor's box (`cp.async.bulk.tensor`).
+    BulkCopy,
+    /// Making, using or awaiting an mbarrier.
+    Mbarrier,
 }
 
 impl fmt::Display for Access {
@@ -24,6 +28,8 @@ impl fmt::Display for Access {
             Access::MatrixLoad => "matrix load",
             Access::Store => "store",
             Access::Copy => "asynchronous copy",
+            Access::BulkCopy => "bulk copy",
+            Access::Mbarrier => "mbarrier operation",
         })
     }
 }
@@ -132,6 +138,39 @@ pub enum Fault {
     CopyNeverAwaited {
         /// One of the copies.
         copy: Place,
+    },
+    /// A bulk copy to bytes that an ordinary access wrote, without a proxy fence in between.
+    #[error("shared byte {address}: {second} does not see {first}; a proxy fence is missing")]
+    ProxyFence {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The ordinary access.
+        first: Place,
+        /// The copy.
+        second: Place,
+    },
+    /// An mbarrier that is not one, that another warp made without anything in between, or that more warps arrive at than it
+    /// counts.
+    #[error("no mbarrier at shared byte {address} that may be used so: {access}")]
+    MbarrierMisused {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The operation.
+        access: Place,
+    },
+    /// A tensor map that is not one.
+    #[error("the address of a tensor map leads to none that the driver would make: {access}")]
+    TensorMapInvalid {
+        /// The copy.
+        access: Place,
+    },
+    /// A box whose first column does not lie on a 16-byte step.
+    #[error("a bulk copy begins at column {column}, which is no multiple of 8: {access}")]
+    BoxUnaligned {
+        /// The column.
+        column: u32,
+        /// The copy.
+        access: Place,
     },
     /// Warps wait for others that never come, or at different barriers.
     #[error("not all warps reach the same barrier: {}", positions.join(", "))]

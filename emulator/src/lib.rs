@@ -14,6 +14,7 @@
 //! thread, in an order drawn from a seed; CTAs spread over all cores ([`grid`]).
 
 mod arithmetic;
+mod bulk;
 mod clock;
 mod copies;
 mod counters;
@@ -25,6 +26,7 @@ mod lanes;
 mod matrix;
 mod random;
 pub mod shared;
+mod tensor_map;
 mod warp;
 
 pub use counters::Counters;
@@ -32,4 +34,5 @@ pub use fault::{Access, Fault, Place};
 pub use global::{Buffer, Buffers};
 pub use grid::{Launch, launch};
 pub use lanes::Lanes;
+pub use tensor_map::TensorMap;
 pub use warp::Emu;

@@ -19,6 +19,8 @@ const ALL_LANES: u8 = 32;
 #[derive(Clone, Copy)]
 struct Record {
     warp: u8,
+    /// Whose count `clock` is: the warp's, or that of the mbarrier that awaits a bulk copy.
+    agent: u8,
     lane: u8,
     access: Access,
     clock: u32,
@@ -29,7 +31,7 @@ impl Record {
     fn new(place: Place, clocks: &Clocks) -> Self {
         let lane = if place.access == Access::MatrixLoad { ALL_LANES } else { place.lane as u8 };
         let (warp, clock) = (place.warp as u8, clocks.now(place.warp));
-        Record { warp, lane, access: place.access, clock, location: place.location }
+        Record { warp, agent: warp, lane, access: place.access, clock, location: place.location }
     }
 
     fn place(&self) -> Place {
@@ -39,8 +41,8 @@ impl Record {
 
     /// Whether this access is ordered before what `next` does now.
     fn before(&self, next: &Record, clocks: &Clocks) -> bool {
-        if self.warp != next.warp {
-            return clocks.ordered(next.warp as usize, self.warp as usize, self.clock);
+        if self.agent != next.warp {
+            return clocks.ordered(next.warp as usize, self.agent as usize, self.clock);
         }
         self.clock < next.clock || (self.lane == next.lane && self.lane != ALL_LANES)
     }
@@ -51,6 +53,8 @@ enum Content {
     Unwritten,
     InFlight(Record),
     Written(Record),
+    /// By a bulk copy: its record is that of the phase that awaits it.
+    Bulk(Record),
 }
 
 /// The shared memory of one CTA.
@@ -75,7 +79,7 @@ impl Shared {
     }
 
     /// Refuses addresses beyond the end and those that are not a multiple of the size.
-    fn check(&self, address: u32, bytes: usize, access: Place) -> Result<usize, Fault> {
+    pub(crate) fn check(&self, address: u32, bytes: usize, access: Place) -> Result<usize, Fault> {
         if !(address as usize).is_multiple_of(bytes) {
             return Err(Fault::Misaligned { address: address.into(), alignment: bytes as u64, access });
         }
@@ -101,10 +105,13 @@ impl Shared {
                 Content::InFlight(copy) => {
                     return Err(Fault::CopyInFlight { address, copy: copy.place(), access: place });
                 }
+                Content::Bulk(copy) if !copy.before(&record, clocks) => {
+                    return Err(Fault::CopyInFlight { address, copy: copy.place(), access: place });
+                }
                 Content::Written(write) if !write.before(&record, clocks) => {
                     return Err(Fault::Race { address, first: write.place(), second: place });
                 }
-                Content::Written(_) => {
+                Content::Written(_) | Content::Bulk(_) => {
                     let reader = &mut self.readers[word * self.warps + place.warp];
                     // Of several lanes that read a word at one time, none is ordered after the others.
                     let together = reader.is_some_and(|r| r.clock == record.clock && r.lane != record.lane);
@@ -138,6 +145,23 @@ impl Shared {
         clocks: &Clocks,
     ) -> Result<(), Fault> {
         self.claim(address, bytes, place, clocks, Content::InFlight).map(drop)
+    }
+
+    /// A bulk copy of 16 bytes begins, that the `phase`th phase of an mbarrier's agent awaits.
+    pub(crate) fn begin_bulk_copy(
+        &mut self,
+        address: u32,
+        place: Place,
+        clocks: &Clocks,
+        (agent, phase): (usize, u32),
+    ) -> Result<(), Fault> {
+        let bulk = |record| Content::Bulk(Record { agent: agent as u8, clock: phase, ..record });
+        self.claim(address, 16, place, clocks, bulk).map(drop)
+    }
+
+    /// The bytes of a bulk copy arrive.
+    pub(crate) fn land_bulk(&mut self, address: u32, bytes: [u8; 16]) {
+        self.bytes[address as usize..][..16].copy_from_slice(&bytes);
     }
 
     /// The bytes of a copy arrive. With `awaited`, its warp has waited for it: from now on it counts as a write of that
@@ -175,8 +199,17 @@ impl Shared {
                 Content::InFlight(copy) => {
                     return Err(Fault::CopyInFlight { address, copy: copy.place(), access: place });
                 }
+                Content::Bulk(copy) if !copy.before(&record, clocks) => {
+                    return Err(Fault::CopyInFlight { address, copy: copy.place(), access: place });
+                }
                 Content::Written(write) if !write.before(&record, clocks) => {
                     return Err(Fault::Race { address, first: write.place(), second: place });
+                }
+                Content::Written(write)
+                    if place.access == Access::BulkCopy
+                        && !clocks.proxied(place.warp, write.agent as usize, write.clock) =>
+                {
+                    return Err(Fault::ProxyFence { address, first: write.place(), second: place });
                 }
                 _ => {}
             }

@@ -5,10 +5,12 @@ use std::panic::Location;
 use cuda_std::Warp;
 use half::{bf16, f16};
 
+use crate::bulk::BulkCopy;
 use crate::copies::Copy as CopyInFlight;
 use crate::cta::{Cta, Pause, Scheduler};
 use crate::fault::{Access, Fault, Place};
 use crate::lanes::Lanes;
+use crate::tensor_map::TensorMap;
 use crate::{arithmetic, matrix};
 
 /// The running warp of an emulated CTA.
@@ -326,6 +328,54 @@ impl Warp for Emu<'_> {
         }
     }
 
+    unsafe fn mbarrier_init(self, barrier: u32, arrivals: u32) {
+        let place = self.place(0, Access::Mbarrier, Location::caller());
+        let result = {
+            let clocks = self.cta.clocks.borrow();
+            let (made, knowledge) = ((place, clocks.now(self.warp)), clocks.of(self.warp));
+            self.cta.shared.borrow().check(barrier, 8, place).and_then(|_| {
+                let warps = self.cta.copies.len();
+                self.cta.bulk.borrow_mut().init(barrier, arrivals, warps, made, knowledge)
+            })
+        };
+        result.unwrap_or_else(|fault| fault.raise());
+    }
+    fn fence_barrier_init(self) {
+        self.fence_proxy_async();
+    }
+    fn fence_proxy_async(self) {
+        self.cta.clocks.borrow_mut().fence(self.warp);
+        self.give_way();
+    }
+    unsafe fn mbarrier_arrive(self, barrier: u32) {
+        self.sync_warp();
+        self.arrive(barrier, 0, Location::caller());
+    }
+    unsafe fn mbarrier_arrive_expect(self, barrier: u32, bytes: u32) {
+        self.arrive(barrier, bytes, Location::caller());
+    }
+    unsafe fn mbarrier_wait(self, barrier: u32, parity: u32) {
+        let location = Location::caller();
+        self.check_barrier(barrier, location);
+        while !self.cta.bulk.borrow().is_complete(barrier, parity) {
+            self.scheduler.suspend(Pause::Mbarrier(barrier, parity, location));
+        }
+        if let Some(knowledge) = self.cta.bulk.borrow_mut().acquire(barrier) {
+            self.cta.clocks.borrow_mut().acquire(self.warp, knowledge);
+        }
+    }
+    unsafe fn copy_tensor(self, destination: u32, map: u64, coordinates: [u32; 4], barrier: u32) {
+        self.check_barrier(barrier, Location::caller());
+        let place = self.place(0, Access::BulkCopy, Location::caller());
+        self.start_bulk_copy(destination, map, coordinates, barrier, place)
+            .unwrap_or_else(|fault| fault.raise());
+        self.give_way();
+    }
+
+    // Registers are not counted here: ptxas does.
+    fn increase_registers<const COUNT: u32>(self) {}
+    fn decrease_registers<const COUNT: u32>(self) {}
+
     fn mma_m16n8k16_f16(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
         self.count_mma();
         matrix::mma(d, a, b, |bits| f16::from_bits(bits).to_f32());
@@ -337,6 +387,70 @@ impl Warp for Emu<'_> {
 }
 
 impl Emu<'_> {
+    fn arrive(self, barrier: u32, bytes: u32, location: &'static Location<'static>) {
+        self.check_barrier(barrier, location);
+        let place = self.place(0, Access::Mbarrier, location);
+        let result = {
+            let clocks = self.cta.clocks.borrow();
+            self.cta.bulk.borrow_mut().arrive(barrier, bytes, clocks.of(self.warp), place)
+        };
+        result.unwrap_or_else(|fault| fault.raise());
+        // What the warp does from here on, the arrival did not know of.
+        self.cta.clocks.borrow_mut().advance(self.warp);
+        self.give_way();
+    }
+
+    /// Refuses an mbarrier that this warp does not know of.
+    fn check_barrier(self, address: u32, location: &'static Location<'static>) {
+        let access = self.place(0, Access::Mbarrier, location);
+        let result = self.cta.bulk.borrow().barrier(address, access).and_then(|barrier| {
+            let (made, count) = barrier.made;
+            match self.cta.clocks.borrow().ordered(self.warp, made.warp, count) {
+                true => Ok(()),
+                false => Err(Fault::MbarrierMisused { address, access }),
+            }
+        });
+        result.unwrap_or_else(|fault| fault.raise());
+    }
+
+    fn start_bulk_copy(
+        self,
+        destination: u32,
+        map: u64,
+        coordinates: [u32; 4],
+        address: u32,
+        place: Place,
+    ) -> Result<(), Fault> {
+        let map = TensorMap::at(map, place)?;
+        if !coordinates[0].is_multiple_of(8) {
+            return Err(Fault::BoxUnaligned { column: coordinates[0], access: place });
+        }
+        if !destination.is_multiple_of(128) {
+            return Err(Fault::Misaligned { address: destination.into(), alignment: 128, access: place });
+        }
+        let (mut bulk, mut shared, clocks) =
+            (self.cta.bulk.borrow_mut(), self.cta.shared.borrow_mut(), self.cta.clocks.borrow());
+        let barrier = bulk.barrier(address, place)?;
+        let (made, count) = barrier.made;
+        if !clocks.proxied(self.warp, made.warp, count) {
+            return Err(Fault::ProxyFence { address, first: made, second: place });
+        }
+        let awaited = (barrier.agent, barrier.phase + 1);
+        let mut chunks = Vec::new();
+        for (source, to) in map.chunks(coordinates, destination) {
+            let bytes = match source {
+                Some(source) => self.cta.global.read(source, place)?,
+                None => [0; 16],
+            };
+            shared.begin_bulk_copy(to, place, &clocks, awaited)?;
+            self.cta.count(|c| c.global_bytes_read += if source.is_some() { 16 } else { 0 });
+            chunks.push((to, bytes));
+        }
+        self.cta.count(|c| c.bulk_copies += 1);
+        bulk.start(BulkCopy { barrier: address, chunks }, place);
+        Ok(())
+    }
+
     fn count_mma(self) {
         self.cta.count(|c| {
             c.mma += 1;

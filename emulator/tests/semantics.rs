@@ -2,9 +2,12 @@
 
 use cuda_std::Warp;
 use cuda_std::fragment::{load_matrix, m16n8k16};
-use cuda_std::swizzle::{Cursor, bank_conflicts};
+use cuda_std::swizzle::{Cursor, Strides, bank_conflicts};
 use ffpa_emulator::{Buffers, Counters, Emu, Lanes, Launch, launch};
 use half::f16;
+
+/// Tiles of 128-byte rows.
+const LINES: Strides = Strides::of_rows(128);
 
 fn run(warps: usize, seed: u64, kernel: impl Fn(Emu<'_>) + Sync) -> Counters {
     let shape = Launch { grid: 3, warps, shared_bytes: 32 * 1024, seed, progress: None };
@@ -28,7 +31,7 @@ unsafe fn fill(warp: Emu<'_>, base: u32) {
     for row in 0..16_u32 {
         for word in 0..8_u32 {
             let chunk = warp.splat(word / 4);
-            let place = Cursor::new(base, 128, warp.splat(row), chunk).at(128, 0, 0) + (word % 4) * 4;
+            let place = Cursor::new(base, LINES, warp.splat(row), chunk).at(LINES, 0, 0) + (word % 4) * 4;
             let (row, column) = (row as usize, 2 * word as usize);
             let pair = halves(value(row, column), value(row, column + 1));
             // SAFETY: the caller's.
@@ -57,7 +60,7 @@ fn matrix_loads_and_multiplication_agree_with_the_definition() {
         unsafe {
             fill(warp, 0);
             warp.sync_warp();
-            let place = |(row, chunk)| Cursor::new(0, 128, row, chunk).at(128, 0, 0);
+            let place = |(row, chunk)| Cursor::new(0, LINES, row, chunk).at(LINES, 0, 0);
             let a = warp.load_matrix_x4(place(load_matrix::a(warp.lane_id())));
             let rows = warp.load_matrix_transposed_x4(place(load_matrix::b_by_rows(warp.lane_id())));
             let columns = warp.load_matrix_x4(place(load_matrix::b_by_columns(warp.lane_id())));
@@ -112,7 +115,7 @@ fn bank_conflicts_are_counted() {
             let lane = warp.lane_id();
             let (row, chunk) = (lane % 8, lane / 8);
             let plain = row * 128 + chunk * 16;
-            let place = if swizzled { Cursor::new(0, 128, row, chunk).at(128, 0, 0) } else { plain };
+            let place = if swizzled { Cursor::new(0, LINES, row, chunk).at(LINES, 0, 0) } else { plain };
             // SAFETY: the emulator checks every access.
             unsafe {
                 for i in 0..8 {

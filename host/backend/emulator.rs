@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use ffpa_emulator::{Buffer, Buffers, Counters, Emu, Launch, launch};
-use ffpa_kernels_gpu::abi::{CombineParams, Params};
+use ffpa_emulator::{Buffer, Buffers, Counters, Emu, Launch, TensorMap, launch};
+use ffpa_kernels_gpu::abi::{self, CombineParams, Params};
 use ffpa_kernels_gpu::catalog::{Entry, emulate, emulate_combine};
 use ffpa_kernels_gpu::config::Arch;
 
@@ -13,6 +13,7 @@ use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::options::Progress;
 use crate::plan::Plan;
+use crate::tensor_map::{Tensor, tensor_maps};
 
 /// An emulated device of some architecture.
 pub(crate) struct Emulator {
@@ -64,6 +65,8 @@ impl Backend for Emulator {
         let combine = plan.combination.as_ref().map(|c| (c, c.place(workspace.address(), &mut params)));
         buffers.push(workspace);
         let buffers = Buffers(buffers);
+        let encode = |tensor: &Tensor| Ok::<_, Error>(encode(tensor));
+        params.maps = tensor_maps(plan.kernel, &plan.problem, &params, encode)?;
         let start = Instant::now();
         let mut counters = self.forward(plan, &params, &buffers, progress)?;
         if let Some((combination, params)) = combine {
@@ -102,6 +105,12 @@ impl Backend for Emulator {
         let report = Report::of_combination(combination, BackendKind::Emulator, &self.device, elapsed);
         Ok(Report { counters: Some(counters), ..report })
     }
+}
+
+/// A tensor map as the emulator reads it.
+fn encode(tensor: &Tensor) -> abi::TensorMap {
+    let &Tensor { base, sizes, byte_strides, box_sizes } = tensor;
+    TensorMap { base, sizes, strides: byte_strides, box_sizes }.encode()
 }
 
 impl Emulator {

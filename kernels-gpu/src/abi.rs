@@ -135,10 +135,34 @@ impl Parts {
     pub const NONE: Parts = Parts { o: 0, reference: 0, sum: 0, rows: 0, count: 1, keys: u32::MAX };
 }
 
+/// A tensor map (`CUtensorMap`): what bulk copies know of a tensor, in the form that the driver encodes for the hardware.
+pub type TensorMap = [u64; 16];
+
+/// Tensor maps for kernels with bulk copies: boxes of 64 columns and of the kernel's rows, or keys; dimensions
+/// `[head_dim, rows, heads, batch]`, 128-byte swizzle.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TensorMaps {
+    /// Of queries.
+    pub q: TensorMap,
+    /// Of keys.
+    pub k: TensorMap,
+    /// Of values.
+    pub v: TensorMap,
+}
+
+impl TensorMaps {
+    /// No maps, for kernels without bulk copies.
+    pub const NONE: TensorMaps = TensorMaps { q: [0; 16], k: [0; 16], v: [0; 16] };
+}
+
 /// Parameters of a forward kernel, by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
+    /// Tensor maps of `q`, `k` and `v`. First, so that they are as aligned as the parameter itself: 64 bytes, where bulk copies
+    /// read them.
+    pub maps: TensorMaps,
     /// Queries, `[batch, q_heads, q_len, head_dim]`.
     pub q: Matrices,
     /// Keys, `[batch, kv_heads, kv_len, head_dim]`.
@@ -180,6 +204,15 @@ pub struct Params {
     pub parts: Parts,
 }
 
+impl Params {
+    /// Where the tensor map of Q begins, in bytes.
+    pub const Q_MAP: u64 = offset_of!(Params, maps.q) as u64;
+    /// Where that of K begins.
+    pub const K_MAP: u64 = offset_of!(Params, maps.k) as u64;
+    /// Where that of V begins.
+    pub const V_MAP: u64 = offset_of!(Params, maps.v) as u64;
+}
+
 /// Parameters of a combining kernel, by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -215,8 +248,9 @@ const _: () = {
     assert!(size_of::<Matrices>() == 32);
     assert!(offset_of!(Matrices, row_stride) == 24);
     assert!(size_of::<Mask>() == 40 && size_of::<Dropout>() == 20 && size_of::<Parts>() == 40);
-    assert!(offset_of!(Params, lse) == 128 && offset_of!(Params, score_factor) == 168);
-    assert!(offset_of!(Params, mask) == 176 && offset_of!(Params, dropout) == 216);
-    assert!(offset_of!(Params, parts) == 240 && size_of::<Params>() == 280);
+    assert!(offset_of!(Params, maps) == 0 && size_of::<TensorMaps>() == 384);
+    assert!(offset_of!(Params, lse) == 512 && offset_of!(Params, score_factor) == 552);
+    assert!(offset_of!(Params, mask) == 560 && offset_of!(Params, dropout) == 600);
+    assert!(offset_of!(Params, parts) == 624 && size_of::<Params>() == 664);
     assert!(size_of::<CombineParams>() == 128);
 };

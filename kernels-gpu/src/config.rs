@@ -104,6 +104,29 @@ pub trait PersistD: Config {
     const BARRIERS: usize = 3;
 }
 
+/// As [`PersistD`], by bulk copies: a tile is panels of 64 columns, a group of four more warps starts the copies, and
+/// mbarriers say when a tile has arrived and when its slot is free again.
+pub trait TensorPersistD: Config {
+    /// Slots for tiles of K, and for tiles of V.
+    const STAGES: usize;
+
+    /// Bytes of one K or V tile.
+    const KV_BYTES: usize = Self::KEYS * Self::D * 2;
+    /// Where K tiles begin in shared memory: behind the query tile, whose place the output tile takes at the end.
+    const K_OFFSET: usize = Self::ROWS * Self::D * 2;
+    /// Where V tiles begin.
+    const V_OFFSET: usize = Self::K_OFFSET + Self::STAGES * Self::KV_BYTES;
+    /// Where the mbarriers begin: for Q, then for each slot of K and of V one that says it is full and one that it is free.
+    const BARRIERS_OFFSET: usize = Self::V_OFFSET + Self::STAGES * Self::KV_BYTES;
+    /// Where they end.
+    const END: usize = Self::BARRIERS_OFFSET + 8 * (1 + 4 * Self::STAGES);
+    /// Barriers in the code: one, when the mbarriers have been made.
+    const BARRIERS: usize = 1;
+}
+
+/// Warps that start copies in a [`TensorPersistD`] kernel. One would do, but registers are given away by groups of four.
+pub const PRODUCER_WARPS: usize = 4;
+
 /// Q lies in shared memory as panels of 64 columns; K and V stream through it panel by panel, so that shared memory for
 /// them does not grow with D.
 ///
@@ -112,6 +135,8 @@ pub trait PersistD: Config {
 pub trait SplitD: Config {
     /// Warps along the keys, and along a panel's columns.
     const KEY_WARPS: usize;
+    /// Whether panels arrive by bulk copies.
+    const TENSOR: bool;
     /// Panels that arrive together: each barrier pays for so many.
     const STEP_PANELS: usize;
     /// Steps in flight or in use.
@@ -125,19 +150,21 @@ pub trait SplitD: Config {
     const KV_PANEL: usize = Self::KEYS * PANEL_ROW;
     /// Where the probabilities begin: behind Q, as panels of 64 keys.
     const P_OFFSET: usize = Self::PANELS * Self::Q_PANEL;
-    /// Where the warps' row statistics begin: a float for each row, by warp along the keys.
-    const STATISTICS_OFFSET: usize = Self::P_OFFSET + Self::KEYS / PANEL * Self::Q_PANEL;
     /// Where the slots begin.
-    const SLOTS_OFFSET: usize = Self::STATISTICS_OFFSET + Self::KEY_WARPS * Self::ROWS * 4;
+    const SLOTS_OFFSET: usize = Self::P_OFFSET + Self::KEYS / PANEL * Self::Q_PANEL;
     /// Bytes of a slot.
     const SLOT: usize = Self::STEP_PANELS * Self::KV_PANEL;
-    /// Where the slots end.
-    const END: usize = Self::SLOTS_OFFSET + Self::SLOTS * Self::SLOT;
+    /// Where the warps' row statistics begin: a float for each row, by warp along the keys.
+    const STATISTICS_OFFSET: usize = Self::SLOTS_OFFSET + Self::SLOTS * Self::SLOT;
+    /// Where they end, and the mbarriers of bulk copies begin: for Q, then for each slot.
+    const BARRIERS_OFFSET: usize = Self::STATISTICS_OFFSET + Self::KEY_WARPS * Self::ROWS * 4;
+    /// Where everything ends.
+    const END: usize = Self::BARRIERS_OFFSET + if Self::TENSOR { 8 * (1 + Self::SLOTS) } else { 0 };
     /// Steps of a row of panels; the last may have fewer.
     const STEPS: usize = Self::PANELS.div_ceil(Self::STEP_PANELS);
     /// Barriers in the code: one a step, one for the probabilities and one for references that move; at the end one for the
-    /// ring, one for the sums and one for the staged output.
-    const BARRIERS: usize = 2 * Self::STEPS + 5;
+    /// ring, one for the sums and one for the staged output; one more when mbarriers have been made.
+    const BARRIERS: usize = 2 * Self::STEPS + 5 + Self::TENSOR as usize;
 
     /// The `i`th panel of a step, counted along the row, if it has one. (Loops over all `i` and asks: loops whose length
     /// depends on the step would not be unrolled.)

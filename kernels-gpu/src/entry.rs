@@ -3,9 +3,23 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{PANEL, PersistD, SplitD};
+use crate::config::{PANEL, PRODUCER_WARPS, PersistD, SplitD, TensorPersistD};
 use crate::mainloop;
+use crate::pipeline::{self, Panels, TensorTiles, Tiles};
 use crate::schedule::Work;
+use crate::tile::Operands;
+
+/// Registers of a thread that starts copies, in kernels where others compute.
+const PRODUCING: u32 = 24;
+
+/// Registers of a thread that computes, in kernels where others start copies and give theirs away: what a multiprocessor's
+/// 65536 leave to `warps` warps of each of `blocks` CTAs. Threads begin with equal shares, and shares go in steps of 8 (PTX
+/// ISA, "setmaxnreg").
+pub const fn computing_registers(warps: usize, blocks: usize) -> u32 {
+    let all = warps + PRODUCER_WARPS;
+    let each = 65536 / 32 / blocks / all / 8 * 8;
+    ((each * all - PRODUCING as usize * PRODUCER_WARPS) / warps / 8 * 8) as u32
+}
 
 /// A persist-D kernel. See [`mainloop::persist_d`] for the const parameters.
 ///
@@ -18,19 +32,61 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
 ) {
     const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
+    let Operands { q, k, v, .. } = Operands::new(params, &work);
     // SAFETY: the caller's.
-    unsafe { mainloop::persist_d::<W, C, M, N, O>(warp, params, work) }
+    unsafe {
+        let tiles = Tiles::<W, C>::start(warp, q, k, v, work.keys);
+        mainloop::persist_d::<W, C, _, M, N, O>(warp, params, work, tiles);
+    }
+}
+
+/// A persist-D kernel with bulk copies: warps beyond the `WARPS` that compute start them.
+///
+/// # Safety
+/// As [`persist_d`]; `address` is that of the parameters, whose tensor maps are made.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub unsafe fn tensor_persist_d<W, C, const M: usize, const N: usize, const O: usize, const COMPUTING: u32>(
+    warp: W,
+    params: &Params,
+    address: u64,
+) where
+    W: Warp,
+    C: TensorPersistD,
+{
+    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D && C::ROWS <= 256) };
+    let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
+    // SAFETY: here and below, the caller's.
+    unsafe { pipeline::make_barriers::<W, C>(warp) };
+    if warp.warp_id() >= C::WARPS as u32 {
+        warp.decrease_registers::<PRODUCING>();
+        if warp.warp_id() == C::WARPS as u32 {
+            // SAFETY: see above.
+            unsafe { pipeline::produce::<W, C>(warp, &work, address) };
+        }
+    } else {
+        warp.increase_registers::<COMPUTING>();
+        // SAFETY: see above.
+        unsafe {
+            let tiles = TensorTiles::<W, C>::start(warp);
+            mainloop::persist_d::<W, C, _, M, N, O>(warp, params, work, tiles);
+        }
+    }
 }
 
 /// A split-D kernel. See [`mainloop::split_d`] for the const parameters.
 ///
 /// # Safety
-/// As [`persist_d`].
+/// As [`persist_d`]; with bulk copies, `address` is that of the parameters, whose tensor maps are made.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const O: usize, const K: usize>(
+pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, const K: usize>(
     warp: W,
     params: &Params,
-) {
+    address: u64,
+) where
+    W: Warp,
+    C: SplitD,
+    P: Panels<W, C>,
+{
     const {
         assert!(
             C::D.is_multiple_of(PANEL)
@@ -43,5 +99,5 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
     }
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
     // SAFETY: the caller's.
-    unsafe { mainloop::split_d::<W, C, M, N, O, K>(warp, params, work) }
+    unsafe { mainloop::split_d::<W, C, P, M, N, O, K>(warp, params, work, address) }
 }

@@ -40,7 +40,7 @@ pub unsafe fn stage<W: Warp, C: Config, const M: usize, const O: usize>(
     }
 }
 
-/// Stores `rows` rows of a staged tile, from `first_row` on, to the first rows of the output matrix.
+/// Stores `rows` rows of `row_chunks` chunks of a staged tile, from `first_row` on, to the first rows of the output matrix.
 ///
 /// # Safety
 /// The rows were staged, and the matrix is live and nobody else's.
@@ -51,9 +51,10 @@ pub unsafe fn store<W: Warp, C: Config>(
     from: SharedTile<C>,
     first_row: u32,
     rows: u32,
+    row_chunks: usize,
     to: GlobalTile,
 ) {
-    let row_chunks = C::ROW_BYTES as u32 / 16;
+    let row_chunks = row_chunks as u32;
     let chunks = row_chunks.min(32);
     let (row, chunk) = (warp.lane_id() / chunks, warp.lane_id() % chunks);
     let rows_per_pass = 32 / chunks;

@@ -5,9 +5,11 @@ use std::ptr::null_mut;
 use ffpa_kernels_gpu::catalog::Entry;
 
 use super::driver::{Pointer, call};
+use super::tensor_map::TensorMaps;
 use crate::backend::DeviceTensors;
 use crate::error::Error;
 use crate::plan::Plan;
+use crate::tensor_map::tensor_maps;
 
 /// A plan's kernels, loaded.
 #[derive(Clone, Copy)]
@@ -22,6 +24,7 @@ pub fn launch(
     functions: Functions,
     plan: &Plan,
     tensors: &DeviceTensors,
+    maps: &TensorMaps,
     stream: Pointer,
 ) -> Result<(), Error> {
     if plan.grid == 0 {
@@ -34,6 +37,7 @@ pub fn launch(
     params.o.base = tensors.o;
     params.lse = tensors.lse;
     params.mask.base = tensors.mask;
+    params.maps = tensor_maps(plan.kernel, &plan.problem, &params, |tensor| maps.of(tensor))?;
     let combine = plan.combination.as_ref().map(|c| (c.place(tensors.workspace, &mut params), c));
     start(functions.forward, &plan.kernel.entry(), plan.grid, params, stream)?;
     match combine {

@@ -7,6 +7,7 @@ mod device;
 pub(crate) mod driver;
 mod launch;
 mod memory;
+mod tensor_map;
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -21,6 +22,7 @@ use self::device::Context;
 use self::driver::{Pointer, call};
 use self::launch::{Functions, launch, start};
 use self::memory::{Loan, Pool, Timer, Workspaces, download, upload, upload_at};
+use self::tensor_map::TensorMaps;
 use super::{Backend, BackendKind, DeviceTensors, HostParts, HostTensors, PartTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
 use crate::combination::Combination;
@@ -62,6 +64,7 @@ pub(crate) struct Cuda {
     loading: Mutex<()>,
     pool: Pool,
     workspaces: Workspaces,
+    maps: TensorMaps,
 }
 
 impl Cuda {
@@ -82,6 +85,7 @@ impl Cuda {
             loading: Mutex::new(()),
             pool: Pool::default(),
             workspaces: Workspaces::default(),
+            maps: TensorMaps::default(),
         }))
     }
 
@@ -180,7 +184,7 @@ impl Cuda {
         };
         let functions = self.functions(plan)?;
         let timer = Timer::start(stream)?;
-        launch(functions, plan, &addresses, stream)?;
+        launch(functions, plan, &addresses, &self.maps, stream)?;
         timer.stop(stream)?;
         download(o, o_block, stream)?;
         download(lse, lse_block, stream)?;
@@ -257,8 +261,10 @@ impl Backend for Cuda {
             Tensors::Device(tensors) => {
                 let stream = tensors.stream.map_or(self.stream.0, |stream| stream as Pointer);
                 let functions = self.functions(plan)?;
-                let start =
-                    |workspace| launch(functions, plan, &DeviceTensors { workspace, ..tensors }, stream);
+                let start = |workspace| {
+                    let tensors = DeviceTensors { workspace, ..tensors };
+                    launch(functions, plan, &tensors, &self.maps, stream)
+                };
                 match (plan.workspace_bytes, tensors.workspace) {
                     (0, _) => start(0)?,
                     (bytes, 0) => self.workspaces.with(stream, bytes, start)?,

@@ -65,7 +65,7 @@ macro_rules! combines {
         }),*];
 
         runs! {
-            fn emulate_combine(warp, params: CombineParams) {
+            fn emulate_combine(warp, params: CombineParams, _address) {
                 $($name => run::<_, combines!(@element $parts $dtype), format::$dtype>(warp, params);)*
             }
         }

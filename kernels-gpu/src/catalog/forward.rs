@@ -2,7 +2,8 @@
 
 use super::{Entry, runs};
 use crate::abi::Params;
-use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD};
+use crate::config::{Arch, Config, Dtype, PANEL_ROW, PRODUCER_WARPS, PersistD, SplitD, TensorPersistD};
+use crate::pipeline::{StreamPanels, TensorPanels};
 use crate::{entry, format};
 
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
@@ -17,6 +18,15 @@ pub enum Strategy {
     SplitD,
 }
 
+/// How a kernel's tiles come to shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Copies {
+    /// By each thread, 16 bytes at a time (`cp.async`).
+    Async,
+    /// By bulk copies of the boxes of tensor maps (TMA), which its parameters must hold.
+    Tensor,
+}
+
 /// What the host knows of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -29,14 +39,18 @@ pub struct Kernel {
     pub dtype: Dtype,
     /// How it holds the head dimension.
     pub strategy: Strategy,
+    /// How its tiles come to shared memory.
+    pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
     pub head_dim: usize,
     /// Query rows of a CTA.
     pub rows: usize,
     /// Keys of a tile.
     pub keys: usize,
-    /// Warps of a CTA.
+    /// Warps of a CTA that compute.
     pub warps: usize,
+    /// Warps of a CTA that only start copies.
+    pub producer_warps: usize,
     /// Whether it takes masks, dropout, and a causal mask over packed heads.
     pub masked: bool,
     /// Dynamic shared memory of a CTA, in bytes.
@@ -52,7 +66,7 @@ pub struct Kernel {
 impl Kernel {
     /// Threads of a CTA.
     pub const fn threads(&self) -> usize {
-        self.warps * 32
+        (self.warps + self.producer_warps) * 32
     }
 
     /// Its entry.
@@ -116,10 +130,12 @@ macro_rules! catalog {
             arch: Arch::$arch,
             dtype: Dtype::$dtype,
             strategy: catalog!(@strategy $strategy),
+            copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,
             keys: $keys,
             warps: $warps,
+            producer_warps: catalog!(@producer_warps $strategy),
             masked: catalog!(@masked $masks),
             shared_bytes: <$name as Config>::SHARED_BYTES,
             min_blocks: $min_blocks,
@@ -128,8 +144,8 @@ macro_rules! catalog {
         }),*];
 
         runs! {
-            fn emulate(warp, params: Params) {
-                $($name => catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, warp, params);)*
+            fn emulate(warp, params: Params, address) {
+                $($name => catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, $min_blocks, warp, params, address);)*
             }
         }
     };
@@ -138,43 +154,80 @@ macro_rules! catalog {
     (@masked masked) => { true };
 
     (@strategy persist_d) => { Strategy::PersistD };
+    (@strategy tensor_persist_d) => { Strategy::PersistD };
     (@strategy split_d) => { Strategy::SplitD };
+    (@strategy tensor_split_d) => { Strategy::SplitD };
+    (@copies persist_d) => { Copies::Async };
+    (@copies split_d) => { Copies::Async };
+    (@copies $tensor:ident) => { Copies::Tensor };
+    (@producer_warps tensor_persist_d) => { PRODUCER_WARPS };
+    (@producer_warps $strategy:ident) => { 0 };
 
     (@plan persist_d { k_stages $k_stages:literal } $name:ident) => {
         impl PersistD for $name {
             const K_STAGES: usize = $k_stages;
         }
     };
-    (@plan split_d { key_warps $key_warps:literal step_panels $step_panels:literal slots $slots:literal } $name:ident) => {
+    (@plan tensor_persist_d { stages $stages:literal } $name:ident) => {
+        impl TensorPersistD for $name {
+            const STAGES: usize = $stages;
+        }
+    };
+    (@plan split_d { $($choice:tt)* } $name:ident) => { catalog!(@plan_split_d { $($choice)* } false $name); };
+    (@plan tensor_split_d { $($choice:tt)* } $name:ident) => { catalog!(@plan_split_d { $($choice)* } true $name); };
+    (@plan_split_d { key_warps $key_warps:literal step_panels $step_panels:literal slots $slots:literal }
+        $tensor:literal $name:ident) => {
         impl SplitD for $name {
             const KEY_WARPS: usize = $key_warps;
+            const TENSOR: bool = $tensor;
             const STEP_PANELS: usize = $step_panels;
             const SLOTS: usize = $slots;
         }
     };
 
     (@row_bytes persist_d $name:ident) => { <$name as PersistD>::ROW };
-    (@row_bytes split_d $name:ident) => { PANEL_ROW };
+    (@row_bytes $panels:ident $name:ident) => { PANEL_ROW };
     (@shared_bytes persist_d $name:ident) => { <$name as PersistD>::END };
-    (@shared_bytes split_d $name:ident) => { <$name as SplitD>::END };
+    (@shared_bytes tensor_persist_d $name:ident) => { <$name as TensorPersistD>::END };
+    (@shared_bytes $split_d:ident $name:ident) => { <$name as SplitD>::END };
     (@barriers persist_d $name:ident) => { <$name as PersistD>::BARRIERS };
-    (@barriers split_d $name:ident) => { <$name as SplitD>::BARRIERS };
+    (@barriers tensor_persist_d $name:ident) => { <$name as TensorPersistD>::BARRIERS };
+    (@barriers $split_d:ident $name:ident) => { <$name as SplitD>::BARRIERS };
 
     // Lengths of register arrays are const parameters of their own: stable Rust computes none from a Config.
     (@run persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
-        $warp:expr, $params:expr) => {
+        $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {{
+        let _: u64 = $address;
         entry::persist_d::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
+    }};
+    (@run tensor_persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
+        $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {
+        entry::tensor_persist_d::<
+            _,
+            $name,
+            { $rows / 16 / $warps },
+            { $keys / 8 },
+            { $d / 8 },
+            { entry::computing_registers($warps, $min_blocks) },
+        >($warp, $params, $address)
     };
-    (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $name:ident, $d:literal, $rows:literal,
-        $keys:literal, $warps:literal, $warp:expr, $params:expr) => {
+    (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
+        catalog!(@run_split_d StreamPanels $key_warps $($rest)*)
+    };
+    (@run tensor_split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
+        catalog!(@run_split_d TensorPanels $key_warps $($rest)*)
+    };
+    (@run_split_d $panels:ident $key_warps:literal $name:ident, $d:literal, $rows:literal, $keys:literal,
+        $warps:literal, $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {
         entry::split_d::<
             _,
             $name,
+            $panels<_, $name>,
             { $rows * $key_warps / 16 / $warps },
             { $keys / 8 / $key_warps },
             { $d / 8 / $key_warps },
             { $keys / 16 },
-        >($warp, $params)
+        >($warp, $params, $address)
     };
 }
 
@@ -386,4 +439,12 @@ catalog! {
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_960 fwd_bf16_sm120f_splitd_960: Sm120f D 960 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_persistd_64_tma fwd_bf16_sm90a_persistd_64_tma: Sm90a D 64 rows 256 keys 64 warps 8 plain
+        tensor_persist_d { stages 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_persistd_128_tma fwd_bf16_sm90a_persistd_128_tma: Sm90a D 128 rows 256 keys 64 warps 8 plain
+        tensor_persist_d { stages 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_persistd_256_tma fwd_bf16_sm90a_persistd_256_tma: Sm90a D 256 rows 128 keys 64 warps 8 plain
+        tensor_persist_d { stages 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_512_tma fwd_bf16_sm90a_splitd_512_tma: Sm90a D 512 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 32;
 }

@@ -9,7 +9,7 @@ pub mod combine;
 pub mod forward;
 
 pub use combine::{COMBINES, Combine, PartElement, emulate_combine};
-pub use forward::{CATALOG, DEFAULT_HEAD_DIMS, Kernel, Strategy, emulate};
+pub use forward::{CATALOG, Copies, DEFAULT_HEAD_DIMS, Kernel, Strategy, emulate};
 
 use crate::config::Arch;
 
@@ -37,14 +37,16 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     CATALOG.iter().map(Kernel::entry).chain(COMBINES.iter().map(Combine::entry))
 }
 
-/// What kernels of one kind run, by name: a function that runs one warp of a named kernel for the emulator, and the PTX entries.
+/// What kernels of one kind run, by name: a function that runs one warp of a named kernel for the emulator, and the PTX
+/// entries. `$address` is that of the parameters, as asynchronous copies know it.
 macro_rules! runs {
-    (fn $emulate:ident($warp:ident, $params:ident: $Params:ty) { $($name:ident => $run:expr;)* }) => {
+    (fn $emulate:ident($warp:ident, $params:ident: $Params:ty, $address:ident) { $($name:ident => $run:expr;)* }) => {
         /// Runs one warp of the kernel `name`; false if there is none of that name.
         ///
         /// # Safety
         /// As for a launch of the kernel: `params` describes live buffers, and the warp is one of the kernel's CTAs'.
         pub unsafe fn $emulate<W: cuda_std::Warp>(name: &str, $warp: W, $params: &$Params) -> bool {
+            let $address = core::ptr::from_ref($params) as u64;
             match name {
                 // SAFETY: the caller's.
                 $(stringify!($name) => unsafe { $run },)*
@@ -62,6 +64,7 @@ macro_rules! runs {
                 #[unsafe(no_mangle)]
                 pub unsafe extern "ptx-kernel" fn $name($params: $Params) {
                     let ($warp, $params) = (cuda_std::ptx::Ptx, &$params);
+                    let $address = cuda_std::parameter_address!($name);
                     // SAFETY: the launch's.
                     unsafe { $run }
                 }

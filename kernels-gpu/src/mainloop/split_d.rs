@@ -13,7 +13,7 @@ use crate::dropout;
 use crate::epilogue;
 use crate::mask;
 use crate::matmul;
-use crate::pipeline::Ring;
+use crate::pipeline::{Panels, Ring};
 use crate::schedule::Work;
 use crate::softmax::Softmax;
 use crate::tile::{Accumulator, Operands, SharedTile, Statistics};
@@ -22,15 +22,22 @@ use crate::tile::{Accumulator, Operands, SharedTile, Statistics};
 /// columns, and `K` steps of 16 along the keys for the output.
 ///
 /// # Safety
-/// `params` describes live buffers.
+/// `params` describes live buffers; with bulk copies, `address` is that of the parameters, whose tensor maps are
+/// made.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const O: usize, const K: usize>(
+pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, const K: usize>(
     warp: W,
     params: &Params,
     work: Work,
-) {
-    let Operands { q, k, v, o } = Operands::new(params, &work);
+    address: u64,
+) where
+    W: Warp,
+    C: SplitD,
+    P: Panels<W, C>,
+{
+    let operands = Operands::new(params, &work);
+    let o = operands.o;
     let (key_warp, row_warp) = (warp.warp_id() % C::KEY_WARPS as u32, warp.warp_id() / C::KEY_WARPS as u32);
     let warp_row = row_warp * 16 * M as u32;
     let warp_key = key_warp * 8 * N as u32;
@@ -45,7 +52,7 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
     let mut output = Accumulator::<W, M, O>::zero(warp);
     // SAFETY: here and in all blocks below, shared memory is as large as the plan says, tiles that the ring hands out have
     // arrived, and what warps exchange lies between two barriers.
-    let mut ring = unsafe { Ring::<W, C>::start(warp, q, k, v, work.keys.saturating_sub(work.first_key)) };
+    let mut ring = unsafe { Ring::<W, P>::start(warp, &operands, &work, address) };
     let mut key = work.first_key;
     while key < work.keys {
         let mut scores = Accumulator::<W, M, N>::zero(warp);
@@ -142,6 +149,6 @@ pub unsafe fn split_d<W: Warp, C: SplitD, const M: usize, const N: usize, const 
     for index in 0..C::PANELS {
         let o = o.skip_rows(first_row).skip_columns((index * PANEL) as u32);
         // SAFETY: see above; the output is the caller's.
-        unsafe { epilogue::store(warp, panel(index), first_row, rows, o) };
+        unsafe { epilogue::store(warp, panel(index), first_row, rows, PANEL / 8, o) };
     }
 }

@@ -6,15 +6,49 @@
 
 use cuda_std::Warp;
 
-use super::stream::Stream;
 use crate::config::SplitD;
-use crate::tile::{GlobalTile, SharedTile};
+use crate::schedule::Work;
+use crate::tile::{Operands, SharedTile};
+
+/// How panels come.
+pub trait Panels<W: Warp, C: SplitD>: Sized {
+    /// Starts the copies of Q.
+    ///
+    /// # Safety
+    /// The operands are live as long as this is, `address` is that of the parameters, whose tensor maps are made if bulk copies are used, and
+    /// shared memory is as large as the plan of `C` says.
+    #[track_caller]
+    unsafe fn start(warp: W, operands: &Operands, work: &Work, address: u64) -> Self;
+
+    /// Q arrives with the first step, or is there now.
+    #[track_caller]
+    fn await_query(&self);
+
+    /// Starts the copies of step `step` of K (`which` 0) or V (1) to a slot, at `offset` bytes from the first.
+    ///
+    /// # Safety
+    /// Every warp is done with the slot.
+    #[track_caller]
+    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile<C>, offset: u32);
+
+    /// What was started for a step, perhaps nothing, is complete.
+    fn commit(&self);
+
+    /// K or V goes on to the next tile.
+    fn advance(&mut self, which: usize);
+
+    /// Waits for the oldest step in flight, in the slot at `offset` bytes from the first.
+    #[track_caller]
+    fn wait(&mut self, offset: u32);
+
+    /// Waits for what nobody waited for.
+    fn drain(&self);
+}
 
 /// The panels of K and V of one CTA's work.
-pub struct Ring<W: Warp, C> {
+pub struct Ring<W: Warp, P> {
     warp: W,
-    k: Stream<W, C>,
-    v: Stream<W, C>,
+    panels: P,
     /// Keys that no copy has been started for, by the panels of K and of V.
     keys: [u32; 2],
     /// Byte offset of the slot that is filled next.
@@ -23,33 +57,37 @@ pub struct Ring<W: Warp, C> {
     reading: u32,
 }
 
-impl<W: Warp, C: SplitD> Ring<W, C> {
-    /// Starts the copies of Q and of the first panels. The first `keys` rows of `k` and `v` will be visited.
+impl<W: Warp, P> Ring<W, P> {
+    /// Starts the copies of Q and of the first panels.
     ///
     /// # Safety
-    /// The global tiles are live as long as the ring is, and shared memory is as large as the plan of `C` says.
+    /// As [`Panels::start`].
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
+    pub unsafe fn start<C: SplitD>(warp: W, operands: &Operands, work: &Work, address: u64) -> Self
+    where
+        P: Panels<W, C>,
+    {
         const { assert!(C::SLOTS >= 2 && C::SLOTS <= 5 && C::SLOTS <= 2 * C::STEPS) };
-        let (k, v) = (Stream::new(warp, k), Stream::new(warp, v));
-        let mut ring = Ring { warp, k, v, keys: [keys; 2], filling: 0, reading: 0 };
-        let q = Stream::<W, C>::new(warp, q);
-        for panel in 0..C::PANELS {
-            // SAFETY: the caller's.
-            unsafe { q.copy(C::ROWS, panel, SharedTile::at(warp, (panel * C::Q_PANEL) as u32)) };
-        }
+        // SAFETY: the caller's.
+        let panels = unsafe { P::start(warp, operands, work, address) };
+        let keys = work.keys.saturating_sub(work.first_key);
+        let mut ring = Ring { warp, panels, keys: [keys; 2], filling: 0, reading: 0 };
         for step in 0..C::SLOTS - 1 {
-            ring.fill(step);
+            ring.fill::<C>(step);
         }
+        ring.panels.await_query();
         ring
     }
 
     /// The panels of step `step`, arrived, one behind the other: of K below `STEPS`, of V from there on.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn step(&mut self, step: usize) -> SharedTile<C> {
-        self.wait();
+    pub fn step<C: SplitD>(&mut self, step: usize) -> SharedTile<C>
+    where
+        P: Panels<W, C>,
+    {
+        self.panels.wait(self.reading);
         self.warp.sync_threads();
         self.turn(step)
     }
@@ -57,67 +95,63 @@ impl<W: Warp, C: SplitD> Ring<W, C> {
     /// As [`Ring::step`]; says whether `predicate` holds in any thread of the CTA.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn step_or(&mut self, step: usize, predicate: W::Bool) -> (SharedTile<C>, bool) {
-        self.wait();
+    pub fn step_or<C: SplitD>(&mut self, step: usize, predicate: W::Bool) -> (SharedTile<C>, bool)
+    where
+        P: Panels<W, C>,
+    {
+        self.panels.wait(self.reading);
         let any = self.warp.sync_threads_or(predicate);
         (self.turn(step), any)
-    }
-
-    /// Waits for the oldest step in flight: all groups but the latest `SLOTS - 2`.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn wait(&self) {
-        match C::SLOTS {
-            2 => self.warp.cp_async_wait_group::<0>(),
-            3 => self.warp.cp_async_wait_group::<1>(),
-            4 => self.warp.cp_async_wait_group::<2>(),
-            _ => self.warp.cp_async_wait_group::<3>(),
-        }
     }
 
     /// Fills the slot that the step before has freed, and hands out this step's.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn turn(&mut self, step: usize) -> SharedTile<C> {
-        self.fill((step + C::SLOTS - 1) % (2 * C::STEPS));
+    fn turn<C: SplitD>(&mut self, step: usize) -> SharedTile<C>
+    where
+        P: Panels<W, C>,
+    {
+        self.fill::<C>((step + C::SLOTS - 1) % (2 * C::STEPS));
         let tile = SharedTile::at(self.warp, C::SLOTS_OFFSET as u32 + self.reading);
-        self.reading = Self::next_slot(self.reading);
+        self.reading = next_slot::<C>(self.reading);
         tile
     }
 
-    /// Starts the copies for the next step, number `step` of its tile; the group is empty beyond the last tile.
+    /// Starts the copies for the next step, number `step` of its tile; none beyond the last tile.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn fill(&mut self, step: usize) {
+    fn fill<C: SplitD>(&mut self, step: usize)
+    where
+        P: Panels<W, C>,
+    {
         let (which, step) = (step / C::STEPS, step % C::STEPS);
-        let stream = if which == 0 { &mut self.k } else { &mut self.v };
         if self.keys[which] > 0 {
             let slot = SharedTile::at(self.warp, C::SLOTS_OFFSET as u32 + self.filling);
-            for i in 0..C::STEP_PANELS {
-                let Some(panel) = C::panel(step, i) else { continue };
-                let to = slot.skip_bytes((i * C::KV_PANEL) as u32);
-                // SAFETY: start's; every warp is done with the slot.
-                unsafe { stream.copy(C::KEYS, panel, to) };
-            }
+            // SAFETY: every warp is done with the slot.
+            unsafe { self.panels.fill(which, step, slot, self.filling) };
         }
         if step == C::STEPS - 1 {
-            stream.advance(C::KEYS);
+            self.panels.advance(which);
             self.keys[which] = self.keys[which].saturating_sub(C::KEYS as u32);
         }
-        self.warp.cp_async_commit_group();
-        self.filling = Self::next_slot(self.filling);
+        self.panels.commit();
+        self.filling = next_slot::<C>(self.filling);
     }
 
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn next_slot(offset: u32) -> u32 {
-        let next = offset + C::SLOT as u32;
-        if next == (C::SLOTS * C::SLOT) as u32 { 0 } else { next }
-    }
-
-    /// Waits for the copies that nobody waited for, those of a CTA without keys. Now all of shared memory is free.
+    /// No more steps. Now all of shared memory is free.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn finish(self) {
-        self.warp.cp_async_wait_group::<0>();
+    pub fn finish<C: SplitD>(self)
+    where
+        P: Panels<W, C>,
+    {
+        self.panels.drain();
         self.warp.sync_threads();
     }
+}
+
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn next_slot<C: SplitD>(offset: u32) -> u32 {
+    let next = offset + C::SLOT as u32;
+    if next == (C::SLOTS * C::SLOT) as u32 { 0 } else { next }
 }

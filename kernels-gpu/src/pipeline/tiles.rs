@@ -9,6 +9,7 @@
 
 use cuda_std::Warp;
 
+use super::KeyTiles;
 use super::stream::Stream;
 use crate::config::PersistD;
 use crate::tile::{GlobalTile, SharedTile};
@@ -57,10 +58,30 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
         tiles
     }
 
-    /// The tile of K that begins at key `key`, arrived. Call once per tile, in order.
+    /// Starts the copy of the tile of K that begins at key `key` to a slot that is free, if the tile is to be visited; the
+    /// group may be empty.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn keys(&mut self, key: u32) -> SharedTile<C> {
+    fn start_keys(&mut self, key: u32) {
+        if key < self.keys {
+            let tile = self.keys_tile();
+            // SAFETY: start's; the slot is free.
+            unsafe { self.k.copy(C::KEYS, 0, tile) };
+            self.k.advance(C::KEYS);
+        }
+        self.warp.cp_async_commit_group();
+    }
+}
+
+impl<W: Warp, C: PersistD> KeyTiles<W, C> for Tiles<W, C> {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn query(&self) -> SharedTile<C> {
+        SharedTile::at(self.warp, 0)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn keys(&mut self, key: u32) -> SharedTile<C> {
         self.warp.cp_async_wait_group::<0>();
         self.warp.sync_threads();
         let tile = self.keys_tile();
@@ -75,10 +96,9 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
         tile
     }
 
-    /// This warp has read the tile of K that begins at key `key`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn release_keys(&mut self, key: u32) {
+    fn release_keys(&mut self, key: u32) {
         if C::K_STAGES == 1 {
             self.warp.cp_async_wait_group::<0>();
             self.warp.sync_threads();
@@ -86,10 +106,9 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
         }
     }
 
-    /// The tile of V beside the last tile of K, arrived.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn values(&mut self) -> SharedTile<C> {
+    fn values(&mut self) -> SharedTile<C> {
         if C::K_STAGES == 2 {
             // The next tile of K may stay in flight.
             self.warp.cp_async_wait_group::<1>();
@@ -98,24 +117,13 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
         self.values_tile()
     }
 
-    /// Starts the copy of the tile of K that begins at key `key` to a slot that is free, if the tile is to be visited; the
-    /// group may be empty.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    fn start_keys(&mut self, key: u32) {
-        if key < self.keys {
-            let tile = self.keys_tile();
-            // SAFETY: start's; the slot is free.
-            unsafe { self.k.copy(C::KEYS, 0, tile) };
-            self.k.advance(C::KEYS);
-        }
-        self.warp.cp_async_commit_group();
-    }
+    fn release_values(&mut self) {}
 
-    /// Waits for the copies that nobody waited for, those of a CTA without keys. Now all of shared memory is free.
+    /// Waits for the copies that nobody waited for, those of a CTA without keys.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn finish(self) {
+    fn finish(self) {
         self.warp.cp_async_wait_group::<0>();
         self.warp.sync_threads();
     }

@@ -2,20 +2,22 @@
 
 use core::marker::PhantomData;
 
-use cuda_std::swizzle::Cursor;
+use cuda_std::swizzle::{Cursor, Strides};
 use cuda_std::{Warp, fragment};
 
 use crate::config::Config;
 
-/// A swizzled tile whose rows are [`Config::ROW_BYTES`] long, at one of the offsets of the plan of `C`.
+/// A swizzled tile, at one of the offsets of the plan of `C`.
 pub struct SharedTile<C> {
     base: u32,
+    strides: Strides,
     plan: PhantomData<C>,
 }
 
 /// A lane's standing place in a tile for one kind of access.
 pub struct Place<W: Warp, C> {
     cursor: Cursor<W::U32>,
+    strides: Strides,
     plan: PhantomData<C>,
 }
 
@@ -34,11 +36,25 @@ impl<W: Warp, C> Clone for Place<W, C> {
 impl<W: Warp, C> Copy for Place<W, C> {}
 
 impl<C: Config> SharedTile<C> {
-    /// The tile that begins `offset` bytes into the CTA's shared memory.
+    /// The tile of whole rows of [`Config::ROW_BYTES`] that begins `offset` bytes into the CTA's shared memory.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn at<W: Warp>(warp: W, offset: u32) -> Self {
         const { assert!(C::ROW_BYTES.is_multiple_of(128)) };
-        SharedTile { base: warp.shared_base() + offset, plan: PhantomData }
+        let strides = Strides::of_rows(C::ROW_BYTES as u32);
+        SharedTile { base: warp.shared_base() + offset, strides, plan: PhantomData }
+    }
+
+    /// The tile of panels of `rows` rows that begins `offset` bytes into the CTA's shared memory.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn panels<W: Warp>(warp: W, offset: u32, rows: usize) -> Self {
+        let strides = Strides::of_panels(rows as u32);
+        SharedTile { base: warp.shared_base() + offset, strides, plan: PhantomData }
+    }
+
+    /// The address of its first byte.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn base(&self) -> u32 {
+        self.base
     }
 
     /// The tile `bytes` further on.
@@ -50,7 +66,8 @@ impl<C: Config> SharedTile<C> {
     /// The place of `(row, chunk)`, both lane-varying.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn place<W: Warp>(&self, row: W::U32, chunk: W::U32) -> Place<W, C> {
-        Place { cursor: Cursor::new(self.base, C::ROW_BYTES as u32, row, chunk), plan: PhantomData }
+        let (strides, plan) = (self.strides, PhantomData);
+        Place { cursor: Cursor::new(self.base, strides, row, chunk), strides, plan }
     }
 
     /// For [`Place::load_a`]: the warp's A operand that begins at `row`.
@@ -79,7 +96,7 @@ impl<W: Warp, C: Config> Place<W, C> {
     /// The address `rows` and `chunks` further on.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn at(&self, rows: usize, chunks: usize) -> W::U32 {
-        self.cursor.at(C::ROW_BYTES as u32, rows as u32, chunks as u32)
+        self.cursor.at(self.strides, rows as u32, chunks as u32)
     }
 
     /// A operand of 16 rows from row `16 m`, k from `16 k`.
