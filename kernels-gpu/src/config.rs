@@ -104,9 +104,12 @@ pub trait PersistD: Config {
     const BARRIERS: usize = 3;
 }
 
-/// As [`PersistD`], by bulk copies: a tile is panels of 64 columns, a group of four more warps starts the copies, and
-/// mbarriers say when a tile has arrived and when its slot is free again.
+/// As [`PersistD`], by bulk copies: a tile is panels of 64 columns, and mbarriers say when a tile has arrived and when its slot
+/// is free again.
 pub trait TensorPersistD: Config {
+    /// Warps that only start copies, of which one does; without them the first warp that computes does. One would be enough,
+    /// but registers are given away by groups of four.
+    const PRODUCER_WARPS: usize;
     /// Slots for tiles of K, and for tiles of V.
     const STAGES: usize;
 
@@ -123,9 +126,6 @@ pub trait TensorPersistD: Config {
     /// Barriers in the code: one, when the mbarriers have been made.
     const BARRIERS: usize = 1;
 }
-
-/// Warps that start copies in a [`TensorPersistD`] kernel. One would do, but registers are given away by groups of four.
-pub const PRODUCER_WARPS: usize = 4;
 
 /// Q lies in shared memory as panels of 64 columns; K and V stream through it panel by panel, so that shared memory for
 /// them does not grow with D.

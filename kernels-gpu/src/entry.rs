@@ -3,9 +3,9 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{PANEL, PRODUCER_WARPS, PersistD, SplitD, TensorPersistD};
+use crate::config::{PANEL, PersistD, SplitD, TensorPersistD};
 use crate::mainloop;
-use crate::pipeline::{self, Panels, TensorTiles, Tiles};
+use crate::pipeline::{Panels, TensorTiles, Tiles};
 use crate::schedule::Work;
 use crate::tile::Operands;
 
@@ -15,10 +15,10 @@ const PRODUCING: u32 = 24;
 /// Registers of a thread that computes, in kernels where others start copies and give theirs away: what a multiprocessor's
 /// 65536 leave to `warps` warps of each of `blocks` CTAs. Threads begin with equal shares, and shares go in steps of 8 (PTX
 /// ISA, "setmaxnreg").
-pub const fn computing_registers(warps: usize, blocks: usize) -> u32 {
-    let all = warps + PRODUCER_WARPS;
+pub const fn computing_registers(warps: usize, producer_warps: usize, blocks: usize) -> u32 {
+    let all = warps + producer_warps;
     let each = 65536 / 32 / blocks / all / 8 * 8;
-    ((each * all - PRODUCING as usize * PRODUCER_WARPS) / warps / 8 * 8) as u32
+    ((each * all - PRODUCING as usize * producer_warps) / warps / 8 * 8) as u32
 }
 
 /// A persist-D kernel. See [`mainloop::persist_d`] for the const parameters.
@@ -40,7 +40,7 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     }
 }
 
-/// A persist-D kernel with bulk copies: warps beyond the `WARPS` that compute start them.
+/// A persist-D kernel with bulk copies: if there are warps beyond the `WARPS` that compute, one of them starts the copies.
 ///
 /// # Safety
 /// As [`persist_d`]; `address` is that of the parameters, whose tensor maps are made.
@@ -55,22 +55,21 @@ pub unsafe fn tensor_persist_d<W, C, const M: usize, const N: usize, const O: us
 {
     const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D && C::ROWS <= 256) };
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
-    // SAFETY: here and below, the caller's.
-    unsafe { pipeline::make_barriers::<W, C>(warp) };
-    if warp.warp_id() >= C::WARPS as u32 {
-        warp.decrease_registers::<PRODUCING>();
-        if warp.warp_id() == C::WARPS as u32 {
-            // SAFETY: see above.
-            unsafe { pipeline::produce::<W, C>(warp, &work, address) };
+    // SAFETY: the caller's.
+    let tiles = unsafe { TensorTiles::<W, C>::new(warp, &work, address) };
+    if C::PRODUCER_WARPS > 0 {
+        if warp.warp_id() >= C::WARPS as u32 {
+            warp.decrease_registers::<PRODUCING>();
+            if warp.warp_id() == C::WARPS as u32 {
+                tiles.produce(&work);
+            }
+            return;
         }
-    } else {
         warp.increase_registers::<COMPUTING>();
-        // SAFETY: see above.
-        unsafe {
-            let tiles = TensorTiles::<W, C>::start(warp);
-            mainloop::persist_d::<W, C, _, M, N, O>(warp, params, work, tiles);
-        }
     }
+    let tiles = tiles.start(&work);
+    // SAFETY: the caller's.
+    unsafe { mainloop::persist_d::<W, C, _, M, N, O>(warp, params, work, tiles) };
 }
 
 /// A split-D kernel. See [`mainloop::split_d`] for the const parameters.

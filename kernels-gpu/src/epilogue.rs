@@ -55,7 +55,8 @@ pub unsafe fn store<W: Warp, C: Config>(
     to: GlobalTile,
 ) {
     let row_chunks = row_chunks as u32;
-    let chunks = row_chunks.min(32);
+    // As many as divide a row and a warp.
+    let chunks = 1 << row_chunks.trailing_zeros().min(5);
     let (row, chunk) = (warp.lane_id() / chunks, warp.lane_id() % chunks);
     let rows_per_pass = 32 / chunks;
     for line in 0..row_chunks / chunks {

@@ -2,7 +2,7 @@
 
 use super::{Entry, runs};
 use crate::abi::Params;
-use crate::config::{Arch, Config, Dtype, PANEL_ROW, PRODUCER_WARPS, PersistD, SplitD, TensorPersistD};
+use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD, TensorPersistD};
 use crate::pipeline::{StreamPanels, TensorPanels};
 use crate::{entry, format};
 
@@ -135,7 +135,7 @@ macro_rules! catalog {
             rows: $rows,
             keys: $keys,
             warps: $warps,
-            producer_warps: catalog!(@producer_warps $strategy),
+            producer_warps: catalog!(@producer_warps $strategy $name),
             masked: catalog!(@masked $masks),
             shared_bytes: <$name as Config>::SHARED_BYTES,
             min_blocks: $min_blocks,
@@ -160,16 +160,17 @@ macro_rules! catalog {
     (@copies persist_d) => { Copies::Async };
     (@copies split_d) => { Copies::Async };
     (@copies $tensor:ident) => { Copies::Tensor };
-    (@producer_warps tensor_persist_d) => { PRODUCER_WARPS };
-    (@producer_warps $strategy:ident) => { 0 };
+    (@producer_warps tensor_persist_d $name:ident) => { <$name as TensorPersistD>::PRODUCER_WARPS };
+    (@producer_warps $strategy:ident $name:ident) => { 0 };
 
     (@plan persist_d { k_stages $k_stages:literal } $name:ident) => {
         impl PersistD for $name {
             const K_STAGES: usize = $k_stages;
         }
     };
-    (@plan tensor_persist_d { stages $stages:literal } $name:ident) => {
+    (@plan tensor_persist_d { stages $stages:literal producer_warps $producer_warps:literal } $name:ident) => {
         impl TensorPersistD for $name {
+            const PRODUCER_WARPS: usize = $producer_warps;
             const STAGES: usize = $stages;
         }
     };
@@ -200,7 +201,7 @@ macro_rules! catalog {
         let _: u64 = $address;
         entry::persist_d::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
     }};
-    (@run tensor_persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
+    (@run tensor_persist_d { stages $stages:literal producer_warps $producer_warps:literal } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
         $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {
         entry::tensor_persist_d::<
             _,
@@ -208,7 +209,7 @@ macro_rules! catalog {
             { $rows / 16 / $warps },
             { $keys / 8 },
             { $d / 8 },
-            { entry::computing_registers($warps, $min_blocks) },
+            { entry::computing_registers($warps, $producer_warps, $min_blocks) },
         >($warp, $params, $address)
     };
     (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
@@ -440,11 +441,11 @@ catalog! {
     fwd_f16_sm120f_splitd_960 fwd_bf16_sm120f_splitd_960: Sm120f D 960 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
     fwd_f16_sm90a_persistd_64_tma fwd_bf16_sm90a_persistd_64_tma: Sm90a D 64 rows 256 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 } min_blocks 1 spills 0;
+        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     fwd_f16_sm90a_persistd_128_tma fwd_bf16_sm90a_persistd_128_tma: Sm90a D 128 rows 256 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 } min_blocks 1 spills 0;
+        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     fwd_f16_sm90a_persistd_256_tma fwd_bf16_sm90a_persistd_256_tma: Sm90a D 256 rows 128 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 } min_blocks 1 spills 0;
+        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     fwd_f16_sm90a_splitd_512_tma fwd_bf16_sm90a_splitd_512_tma: Sm90a D 512 rows 64 keys 128 warps 8 plain
         tensor_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 32;
 }

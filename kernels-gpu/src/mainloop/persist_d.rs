@@ -55,7 +55,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
             // SAFETY: the tile has arrived.
             unsafe { matmul::add_values(warp, &mut output, p, values, k, 0, O) };
         }
-        tiles.release_values();
+        tiles.release_values(key);
         key += C::KEYS as u32;
     }
     let staging = tiles.query();

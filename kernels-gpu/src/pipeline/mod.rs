@@ -4,11 +4,9 @@
 //! so many younger groups are in flight, and then a barrier, since each thread waits for its own copies only. The same
 //! barrier says that every warp is done with what it read before, which frees a slot.
 //!
-//! By bulk copies, one lane asks for a whole box, and an mbarrier says that its bytes are there. With whole rows a warp that
-//! does nothing else does the asking ([`produce`]), and warps tell it by mbarriers too when they are done with a slot, so
-//! that they never wait for each other. With panels the warps meet anyway, and one of them asks.
+//! By bulk copies, one lane asks for a whole box, and an mbarrier says that its bytes are there. With whole rows, mbarriers
+//! also say when a slot is free, so that warps need not meet ([`TensorTiles`]). With panels they meet anyway.
 
-mod producer;
 mod ring;
 mod stream;
 mod stream_panels;
@@ -16,7 +14,6 @@ mod tensor_panels;
 mod tensor_tiles;
 mod tiles;
 
-pub use producer::{make_barriers, produce};
 pub use ring::{Panels, Ring};
 pub use stream_panels::StreamPanels;
 pub use tensor_panels::TensorPanels;
@@ -44,9 +41,9 @@ pub trait KeyTiles<W: Warp, C> {
     #[track_caller]
     fn values(&mut self) -> SharedTile<C>;
 
-    /// This warp has read that tile of V.
+    /// This warp has read that tile of V, whose keys are those from `key` on.
     #[track_caller]
-    fn release_values(&mut self);
+    fn release_values(&mut self, key: u32);
 
     /// No more tiles: this warp's rows of the query tile are free for its output.
     #[track_caller]

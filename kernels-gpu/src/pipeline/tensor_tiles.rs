@@ -1,57 +1,42 @@
-//! Whole tiles of K and V that a producer's bulk copies bring, as the warps that compute see them.
+//! Whole tiles of K and V by bulk copies.
+//!
+//! Each slot has two mbarriers: one says that its tile has arrived, the other that every warp has read it. So warps wait for
+//! tiles and never for each other, but for the one that starts the copies. That is a warp that does nothing else, or, where
+//! registers are too dear for one, the first that computes: it fills a slot again when it has read it itself.
 
 use core::marker::PhantomData;
 
 use cuda_std::Warp;
 
 use super::KeyTiles;
-use crate::config::TensorPersistD;
+use crate::abi::Params;
+use crate::config::{PANEL, PANEL_ROW, TensorPersistD};
+use crate::schedule::Work;
 use crate::tile::SharedTile;
 
-/// What the mbarriers of a CTA are for, and where each lies.
-pub struct Barriers<C>(u32, PhantomData<C>);
-
-impl<C: TensorPersistD> Barriers<C> {
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn new<W: Warp>(warp: W) -> Self {
-        Barriers(warp.shared_base() + C::BARRIERS_OFFSET as u32, PhantomData)
-    }
-
-    /// The query tile has arrived.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn query(&self) -> u32 {
-        self.0
-    }
-
-    /// A tile of K has arrived in its slot; the next mbarrier says that the slot is free.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn keys(&self, stage: u32) -> u32 {
-        self.0 + 8 + 16 * stage
-    }
-
-    /// The same of V.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn values(&self, stage: u32) -> u32 {
-        self.keys(C::STAGES as u32 + stage)
-    }
-}
-
 /// From an mbarrier that says a slot is full to the one that says it is free.
-pub const FREE: u32 = 8;
+const FREE: u32 = 8;
+
+/// A matrix on its way through its slots.
+#[derive(Clone, Copy)]
+enum Matrix {
+    K,
+    V,
+}
 
 /// A slot, and the parity of the phase in which its tile arrives.
 #[derive(Clone, Copy)]
-pub struct Turn {
-    pub stage: u32,
-    pub parity: u32,
+struct Turn {
+    stage: u32,
+    parity: u32,
 }
 
 impl Turn {
-    pub const FIRST: Turn = Turn { stage: 0, parity: 0 };
+    const FIRST: Turn = Turn { stage: 0, parity: 0 };
 
     /// The next of `stages` slots.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn advance(&mut self, stages: usize) {
+    fn advance(&mut self, stages: usize) {
         self.stage += 1;
         if self.stage == stages as u32 {
             *self = Turn { stage: 0, parity: self.parity ^ 1 };
@@ -62,28 +47,177 @@ impl Turn {
 /// The tiles of K and V of one CTA's work.
 pub struct TensorTiles<W: Warp, C> {
     warp: W,
+    /// Address of the parameters.
+    address: u64,
+    batch: u32,
+    kv_head: u32,
+    /// Keys to visit.
+    keys: u32,
     turn: Turn,
     plan: PhantomData<C>,
 }
 
 impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
-    /// Waits for the query tile.
+    /// Makes the CTA's mbarriers. All warps call it; at its end they may use them.
     ///
     /// # Safety
-    /// The mbarriers have been made, and a producer does its part.
+    /// Shared memory is as large as the plan of `C` says, the work's tensors are live, and `address` is that of the parameters,
+    /// whose tensor maps are made.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub unsafe fn start(warp: W) -> Self {
-        // SAFETY: here and below, the mbarriers have been made.
-        unsafe { warp.mbarrier_wait(Barriers::<C>::new(warp).query(), 0) };
-        TensorTiles { warp, turn: Turn::FIRST, plan: PhantomData }
+    pub unsafe fn new(warp: W, work: &Work, address: u64) -> Self {
+        let (batch, kv_head, keys) = (work.batch, work.kv_head, work.keys);
+        let tiles = TensorTiles { warp, address, batch, kv_head, keys, turn: Turn::FIRST, plan: PhantomData };
+        if warp.warp_id() == 0 {
+            // SAFETY: the mbarriers lie where the plan has room for them.
+            unsafe {
+                warp.mbarrier_init(tiles.query_full(), 1);
+                for matrix in [Matrix::K, Matrix::V] {
+                    for stage in 0..C::STAGES as u32 {
+                        warp.mbarrier_init(tiles.full(matrix, stage), 1);
+                        warp.mbarrier_init(tiles.full(matrix, stage) + FREE, C::WARPS as u32);
+                    }
+                }
+            }
+            warp.fence_barrier_init();
+        }
+        warp.sync_threads();
+        tiles
     }
 
-    /// The tile of keys in the slot whose turn it is, of those that begin at `offset`.
+    /// Brings Q, and every tile of K and V that is to be visited as soon as its slot is free: the whole of what a warp does
+    /// that only starts copies.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn tile(&self, offset: usize) -> SharedTile<C> {
-        let slot = offset as u32 + self.turn.stage * C::KV_BYTES as u32;
-        SharedTile::panels(self.warp, slot, C::KEYS)
+    #[track_caller]
+    pub fn produce(mut self, work: &Work) {
+        self.bring_query(work);
+        let mut key = work.first_key;
+        while key < self.keys {
+            for matrix in [Matrix::K, Matrix::V] {
+                // Slots are free at first, as if a phase of parity 1 had ended.
+                self.await_free(matrix, self.turn.parity ^ 1);
+                self.bring(matrix, self.turn.stage, key);
+            }
+            self.turn.advance(C::STAGES);
+            key += C::KEYS as u32;
+        }
+    }
+
+    /// Waits for the query tile. The tiles are then ready for the warps that compute.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    pub fn start(self, work: &Work) -> Self {
+        if self.produces() {
+            self.bring_query(work);
+            for stage in 0..C::STAGES as u32 {
+                let key = work.first_key + stage * C::KEYS as u32;
+                for matrix in [Matrix::K, Matrix::V] {
+                    self.bring(matrix, stage, key);
+                }
+            }
+        }
+        // SAFETY: here and below, new made the mbarriers.
+        unsafe { self.warp.mbarrier_wait(self.query_full(), 0) };
+        self
+    }
+
+    /// Whether this warp, which computes, also starts copies.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn produces(&self) -> bool {
+        C::PRODUCER_WARPS == 0 && self.warp.warp_id() == 0
+    }
+
+    /// Says that this warp has read the tile in the slot whose turn it is; fills the slot again if that is its task.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn release(&self, matrix: Matrix, key: u32) {
+        // SAFETY: see start.
+        unsafe { self.warp.mbarrier_arrive(self.full(matrix, self.turn.stage) + FREE) };
+        let next = key + (C::STAGES * C::KEYS) as u32;
+        if self.produces() && next < self.keys {
+            self.await_free(matrix, self.turn.parity);
+            self.bring(matrix, self.turn.stage, next);
+        }
+    }
+
+    /// Waits for the tile in the slot whose turn it is.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn await_tile(&self, matrix: Matrix) -> SharedTile<C> {
+        // SAFETY: see start.
+        unsafe { self.warp.mbarrier_wait(self.full(matrix, self.turn.stage), self.turn.parity) };
+        SharedTile::panels(self.warp, Self::slot(matrix, self.turn.stage), C::KEYS)
+    }
+
+    /// Waits until all warps have read what lies in the slot whose turn it is.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn await_free(&self, matrix: Matrix, parity: u32) {
+        // SAFETY: see start.
+        unsafe { self.warp.mbarrier_wait(self.full(matrix, self.turn.stage) + FREE, parity) };
+    }
+
+    /// Starts the copy of the query tile.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn bring_query(&self, work: &Work) {
+        let place = [work.row, work.head];
+        self.copy(Params::Q_MAP, C::ROWS, 0, self.query_full(), place);
+    }
+
+    /// Starts the copy of the tile that begins at key `key` to a slot that is free; none beyond the last key.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn bring(&self, matrix: Matrix, stage: u32, key: u32) {
+        let map = match matrix {
+            Matrix::K => Params::K_MAP,
+            Matrix::V => Params::V_MAP,
+        };
+        if key < self.keys {
+            let (to, full) = (Self::slot(matrix, stage), self.full(matrix, stage));
+            self.copy(map, C::KEYS, to, full, [key, self.kv_head]);
+        }
+    }
+
+    /// Starts the copy of `rows` rows of a tensor, panel by panel, that an mbarrier awaits.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    fn copy(&self, map: u64, rows: usize, to: u32, full: u32, [row, head]: [u32; 2]) {
+        let (warp, map) = (self.warp, self.address + map);
+        // SAFETY: new's caller's.
+        unsafe {
+            warp.mbarrier_arrive_expect(full, (rows * C::D * 2) as u32);
+            for panel in 0..C::D / PANEL {
+                let place = warp.shared_base() + to + (panel * rows * PANEL_ROW) as u32;
+                warp.copy_tensor(place, map, [(panel * PANEL) as u32, row, head, self.batch], full);
+            }
+        }
+    }
+
+    /// Where a slot begins in shared memory.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn slot(matrix: Matrix, stage: u32) -> u32 {
+        let first = match matrix {
+            Matrix::K => C::K_OFFSET,
+            Matrix::V => C::V_OFFSET,
+        };
+        first as u32 + stage * C::KV_BYTES as u32
+    }
+
+    /// The mbarrier that says that the query tile has arrived.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn query_full(&self) -> u32 {
+        self.warp.shared_base() + C::BARRIERS_OFFSET as u32
+    }
+
+    /// The mbarrier that says that a slot's tile has arrived; the next one says that the slot is free.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn full(&self, matrix: Matrix, stage: u32) -> u32 {
+        let slot = match matrix {
+            Matrix::K => stage,
+            Matrix::V => C::STAGES as u32 + stage,
+        };
+        self.query_full() + 8 + 16 * slot
     }
 }
 
@@ -96,39 +230,29 @@ impl<W: Warp, C: TensorPersistD> KeyTiles<W, C> for TensorTiles<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn keys(&mut self, _key: u32) -> SharedTile<C> {
-        let full = Barriers::<C>::new(self.warp).keys(self.turn.stage);
-        // SAFETY: see start.
-        unsafe { self.warp.mbarrier_wait(full, self.turn.parity) };
-        self.tile(C::K_OFFSET)
+        self.await_tile(Matrix::K)
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn release_keys(&mut self, _key: u32) {
-        let full = Barriers::<C>::new(self.warp).keys(self.turn.stage);
-        // SAFETY: see start.
-        unsafe { self.warp.mbarrier_arrive(full + FREE) };
+    fn release_keys(&mut self, key: u32) {
+        self.release(Matrix::K, key);
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn values(&mut self) -> SharedTile<C> {
-        let full = Barriers::<C>::new(self.warp).values(self.turn.stage);
-        // SAFETY: see start.
-        unsafe { self.warp.mbarrier_wait(full, self.turn.parity) };
-        self.tile(C::V_OFFSET)
+        self.await_tile(Matrix::V)
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn release_values(&mut self) {
-        let full = Barriers::<C>::new(self.warp).values(self.turn.stage);
-        // SAFETY: see start.
-        unsafe { self.warp.mbarrier_arrive(full + FREE) };
+    fn release_values(&mut self, key: u32) {
+        self.release(Matrix::V, key);
         self.turn.advance(C::STAGES);
     }
 
-    /// Nothing is in flight: the producer asks for no tile that is not visited.
+    /// Nothing is in flight: no tile is brought that is not visited.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn finish(self) {}
 }

@@ -118,7 +118,7 @@ impl<W: Warp, C: PersistD> KeyTiles<W, C> for Tiles<W, C> {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn release_values(&mut self) {}
+    fn release_values(&mut self, _key: u32) {}
 
     /// Waits for the copies that nobody waited for, those of a CTA without keys.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
