@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, DEFAULT_HEAD_DIMS, Entry, Kernel};
+use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel};
 use ffpa_kernels_gpu::config::Arch;
 
 fn main() {
@@ -26,7 +26,12 @@ fn run() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let entries = chosen()?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
-    fs::write(out.join("chosen.rs"), format!("pub static CHOSEN: &[&str] = &{names:?};\n"))?;
+    let tensor = |kernel: &Kernel| kernel.copies == Copies::Tensor && names.contains(&kernel.name);
+    let chosen = format!(
+        "pub static CHOSEN: &[&str] = &{names:?};\nconst TENSOR_CHOSEN: bool = {};\n",
+        CATALOG.iter().any(tensor)
+    );
+    fs::write(out.join("chosen.rs"), chosen)?;
     #[cfg(feature = "ptx")]
     ptx::embed(&out, &entries)?;
     Ok(())

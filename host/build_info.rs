@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Kernel};
 
-// The names of the kernels that the build's variables chose: see build.rs.
+// The names of the kernels that the build's variables chose, and whether bulk copies are among them: see build.rs.
 include!(concat!(env!("OUT_DIR"), "/chosen.rs"));
 
 /// The kernels of a build, and what of them is there as code for a GPU.
@@ -27,7 +27,7 @@ impl BuildInfo {
     /// Whether this build embeds forward kernels for CUDA devices.
     pub const CUDA_FWD_AVAILABLE: bool = cfg!(feature = "ptx") && !CHOSEN.is_empty();
     /// Whether this build embeds kernels that use the tensor memory accelerator.
-    pub const CUDA_TMA_AVAILABLE: bool = false;
+    pub const CUDA_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && TENSOR_CHOSEN;
     /// Whether this build embeds quantised kernels that use the tensor memory accelerator.
     pub const CUDA_QUANT_TMA_AVAILABLE: bool = false;
 

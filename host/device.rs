@@ -14,6 +14,8 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Shared memory that one CTA may use at most, in bytes.
     pub shared_bytes: usize,
+    /// Bytes of the L2 cache; 0 on the host.
+    pub l2_bytes: usize,
     /// What addresses and strides must be multiples of, in bytes.
     pub alignment: usize,
     /// Whether it computes on host memory where it lies, so that addresses there must be aligned too.
@@ -29,16 +31,17 @@ const HOST: (u32, u32) = (0, 0);
 impl DeviceInfo {
     /// A typical device of an architecture: RTX 4090, H200 or RTX 5090.
     pub fn of_arch(arch: Arch) -> Self {
-        let (name, compute_capability, multiprocessors) = match arch {
-            Arch::Sm89 => ("emulated sm_89", (8, 9), 128),
-            Arch::Sm90a => ("emulated sm_90a", (9, 0), 132),
-            Arch::Sm120f => ("emulated sm_120f", (12, 0), 170),
+        let (name, compute_capability, multiprocessors, l2_megabytes) = match arch {
+            Arch::Sm89 => ("emulated sm_89", (8, 9), 128, 72),
+            Arch::Sm90a => ("emulated sm_90a", (9, 0), 132, 50),
+            Arch::Sm120f => ("emulated sm_120f", (12, 0), 170, 96),
         };
         DeviceInfo {
             name: name.into(),
             compute_capability,
             multiprocessors,
             shared_bytes: arch.shared_limit(),
+            l2_bytes: l2_megabytes << 20,
             alignment: COPY_ALIGNMENT,
             host_addresses: true,
         }
@@ -51,6 +54,7 @@ impl DeviceInfo {
             compute_capability: HOST,
             multiprocessors: 0,
             shared_bytes: Arch::Sm90a.shared_limit(),
+            l2_bytes: 0,
             alignment: 1,
             host_addresses: true,
         }

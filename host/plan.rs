@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params, TensorMaps};
-use ffpa_kernels_gpu::catalog::Kernel;
+use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 
 use crate::build_info::BuildInfo;
 use crate::combination::{Combination, Division};
@@ -18,11 +18,24 @@ use crate::select::select;
 const MAX_GRID: usize = (1 << 31) - 1;
 
 /// Heads whose query tiles are interleaved under a causal mask, at most.
-///
-/// Tiles then shrink together towards the end of the grid, and no long one starts last. Measured on an H200 (bf16,
-/// D = 128, N = 8192, 32 heads, TFLOPS): 1 head 321, 2 326, 4 356, 8 350, 16 361, 32 364. Without a mask it makes no
-/// difference.
 const CAUSAL_INTERLEAVE: usize = 32;
+
+/// Heads whose query tiles are interleaved, of `heads`.
+///
+/// Under a causal mask tiles then shrink together towards the end of the grid, and no long one starts last; but all these
+/// heads' keys and values are read at a time, and the fewer rows a tile has, the more often. So they should fit the L2 cache,
+/// or twice that with 128 rows. Measured on an H200 (bf16, N = 8192, TFLOPS with 1, 2, 4, 8, 16, 32 heads): D = 128, 128 rows:
+/// 347, 352, 376, 375, 389, 392; D = 640, 64 rows: 328, 343, 351, 349, 326; D = 768, 64 rows: 314, 321, 318, 308, 300;
+/// D = 1024, 32 rows: 269, 268, 245, 227, 229. Without a mask it makes no difference.
+fn interleave(problem: &Problem, side: &QuerySide, heads: usize, kernel: &Kernel, device: &DeviceInfo) -> usize {
+    if !side.causal {
+        return 1;
+    }
+    let bytes = (4 * problem.head_dim).saturating_mul(problem.kv_len).max(1);
+    let cached = device.l2_bytes.saturating_mul(kernel.rows) / 64 / bytes;
+    let most = cached.saturating_mul(side.group).clamp(1, CAUSAL_INTERLEAVE);
+    (1..=most).rev().find(|&n| heads.is_multiple_of(n)).unwrap_or(1)
+}
 
 /// A chosen kernel and its launch.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,8 +82,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         limit: MAX_GRID,
     })?;
     let division = Division::of(grid, problem.kv_len, kernel, device);
-    let interleave = if side.causal { CAUSAL_INTERLEAVE } else { 1 };
-    let head_interleave = (1..=interleave).rev().find(|&n| heads.is_multiple_of(n)).unwrap_or(1);
+    let head_interleave = interleave(problem, &side, heads, kernel, device);
     let additive = problem.mask.is_some_and(|mask| mask.kind.is_additive());
     let (score_factor, scale_log2) = match problem.scale {
         scale if additive => (scale, std::f32::consts::LOG2_E),
@@ -188,10 +200,18 @@ impl fmt::Display for Plan {
                 self.params.parts.count, self.params.parts.keys, combination.kernel.name
             )?;
         }
+        let copies = match k.copies {
+            Copies::Async => "",
+            Copies::Tensor => ", bulk copies",
+        };
         write!(
             f,
-            "  {} CTAs of {} warps, {} query rows x {} keys, {} bytes of shared memory",
-            self.grid, k.warps, k.rows, k.keys, k.shared_bytes
+            "  {} CTAs of {} warps, {} query rows x {} keys, {} bytes of shared memory{copies}",
+            self.grid,
+            k.threads() / 32,
+            k.rows,
+            k.keys,
+            k.shared_bytes
         )
     }
 }

@@ -1,5 +1,7 @@
 //! Which kernel: pure, from a problem, a device and a build.
 
+use std::cmp::Reverse;
+
 use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 
 use crate::build_info::BuildInfo;
@@ -11,8 +13,8 @@ use crate::problem::Problem;
 use crate::tensor_map::can_describe;
 
 /// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
-/// dim; among equals, that with the smallest tile that holds all rows of a head, or else the largest; among these, one
-/// without masks, then the one for the device's nearest architecture, and then one with bulk copies.
+/// dim; among equals, that with the smallest tile that holds all rows of a head, if any does; among the rest, one without
+/// masks, then one for the device's nearest architecture, then one with bulk copies, and then that with the largest tile.
 pub(crate) fn select(
     problem: &Problem,
     side: &QuerySide,
@@ -38,13 +40,10 @@ pub(crate) fn select(
             && (kernel.masked || !masked)
             && (kernel.copies == Copies::Async || describable)
     };
-    let waste = |kernel: &Kernel| match kernel.rows.checked_sub(side.rows) {
-        Some(_) => kernel.rows,
-        None => usize::MAX - kernel.rows,
-    };
     let rank = |kernel: &Kernel| {
-        let single = kernel.copies == Copies::Async;
-        (kernel.head_dim, waste(kernel), kernel.masked, device.nearness(kernel.arch), single)
+        let waste = if kernel.rows >= side.rows { kernel.rows } else { usize::MAX };
+        let (nearness, single) = (device.nearness(kernel.arch), kernel.copies == Copies::Async);
+        (kernel.head_dim, waste, kernel.masked, nearness, single, Reverse(kernel.rows))
     };
     let best = kernels.iter().filter(takes).min_by_key(|kernel| rank(kernel));
     best.copied().ok_or_else(|| {

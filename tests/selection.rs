@@ -53,7 +53,7 @@ fn heads_are_interleaved_in_groups_that_divide_them() {
     let with = |heads, causal| {
         let mut problem = Problem::contiguous(Dtype::F16, [3, heads, 1, 128, 16, 64]);
         problem.causal = causal;
-        plan(&problem, &DeviceInfo::cpu(), &BuildInfo::current())
+        plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current())
             .expect("there is a kernel")
             .params
             .head_interleave

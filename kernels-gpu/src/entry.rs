@@ -58,6 +58,7 @@ pub unsafe fn tensor_persist_d<W, C, const M: usize, const N: usize, const O: us
     // SAFETY: the caller's.
     let tiles = unsafe { TensorTiles::<W, C>::new(warp, &work, address) };
     if C::PRODUCER_WARPS > 0 {
+        const { assert!(COMPUTING <= 248 || C::PRODUCER_WARPS == 0) };
         if warp.warp_id() >= C::WARPS as u32 {
             warp.decrease_registers::<PRODUCING>();
             if warp.warp_id() == C::WARPS as u32 {

@@ -70,6 +70,7 @@ pub fn open(ordinal: u32) -> Result<(Context, DeviceInfo), Error> {
         ),
         multiprocessors: attribute(DeviceAttribute::MultiprocessorCount)?,
         shared_bytes: shared_bytes as usize,
+        l2_bytes: attribute(DeviceAttribute::L2CacheSize)? as usize,
         alignment: COPY_ALIGNMENT,
         host_addresses: false,
     };

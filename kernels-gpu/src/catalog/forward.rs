@@ -391,23 +391,6 @@ catalog! {
         split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 704;
     fwd_f16_sm90a_splitd_1024_masked fwd_bf16_sm90a_splitd_1024_masked: Sm90a D 1024 rows 32 keys 128 warps 8 masked
         split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_384 fwd_bf16_sm90a_splitd_384: Sm90a D 384 rows 64 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_448 fwd_bf16_sm90a_splitd_448: Sm90a D 448 rows 64 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
-    /// Spills: a few words a tile.
-    fwd_f16_sm90a_splitd_576 fwd_bf16_sm90a_splitd_576: Sm90a D 576 rows 64 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 96;
-    /// Spills: a few words a tile.
-    fwd_f16_sm90a_splitd_704 fwd_bf16_sm90a_splitd_704: Sm90a D 704 rows 64 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 200;
-    /// Spills: 208 of 255 registers are output; half the rows would spill nothing and is 11 % slower.
-    fwd_f16_sm90a_splitd_832 fwd_bf16_sm90a_splitd_832: Sm90a D 832 rows 64 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 848;
-    fwd_f16_sm90a_splitd_896 fwd_bf16_sm90a_splitd_896: Sm90a D 896 rows 32 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_960 fwd_bf16_sm90a_splitd_960: Sm90a D 960 rows 32 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
     fwd_f16_sm89_splitd_384 fwd_bf16_sm89_splitd_384: Sm89 D 384 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
     fwd_f16_sm89_splitd_448 fwd_bf16_sm89_splitd_448: Sm89 D 448 rows 64 keys 64 warps 8 plain
@@ -440,12 +423,70 @@ catalog! {
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_960 fwd_bf16_sm120f_splitd_960: Sm120f D 960 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_persistd_64_tma fwd_bf16_sm90a_persistd_64_tma: Sm90a D 64 rows 256 keys 64 warps 8 plain
+    fwd_f16_sm90a_persistd_64_tma fwd_bf16_sm90a_persistd_64_tma: Sm90a D 64 rows 128 keys 64 warps 4 plain
+        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 2 spills 0;
+    fwd_f16_sm90a_persistd_192_tma fwd_bf16_sm90a_persistd_192_tma: Sm90a D 192 rows 128 keys 64 warps 8 plain
         tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_persistd_128_tma fwd_bf16_sm90a_persistd_128_tma: Sm90a D 128 rows 256 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_persistd_256_tma fwd_bf16_sm90a_persistd_256_tma: Sm90a D 256 rows 128 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_persistd_256_tma fwd_bf16_sm90a_persistd_256_tma: Sm90a D 256 rows 64 keys 64 warps 4 plain
+        tensor_persist_d { stages 1 producer_warps 0 } min_blocks 2 spills 0;
+    fwd_f16_sm90a_splitd_320_tma fwd_bf16_sm90a_splitd_320_tma: Sm90a D 320 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_384_tma fwd_bf16_sm90a_splitd_384_tma: Sm90a D 384 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_448_tma fwd_bf16_sm90a_splitd_448_tma: Sm90a D 448 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
     fwd_f16_sm90a_splitd_512_tma fwd_bf16_sm90a_splitd_512_tma: Sm90a D 512 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 32;
+        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_576_tma fwd_bf16_sm90a_splitd_576_tma: Sm90a D 576 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 1000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_640_tma fwd_bf16_sm90a_splitd_640_tma: Sm90a D 640 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 1000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_704_tma fwd_bf16_sm90a_splitd_704_tma: Sm90a D 704 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 1000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_768_tma fwd_bf16_sm90a_splitd_768_tma: Sm90a D 768 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 1000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_832_tma fwd_bf16_sm90a_splitd_832_tma: Sm90a D 832 rows 64 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 2000;
+    fwd_f16_sm90a_splitd_896_tma fwd_bf16_sm90a_splitd_896_tma: Sm90a D 896 rows 32 keys 128 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_960_tma fwd_bf16_sm90a_splitd_960_tma: Sm90a D 960 rows 32 keys 256 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    fwd_f16_sm90a_splitd_1024_tma fwd_bf16_sm90a_splitd_1024_tma: Sm90a D 1024 rows 32 keys 256 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_320_tma_masked fwd_bf16_sm90a_splitd_320_tma_masked: Sm90a D 320 rows 64 keys 128 warps 8 masked
+        tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 2000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_512_tma_masked fwd_bf16_sm90a_splitd_512_tma_masked: Sm90a D 512 rows 64 keys 128 warps 8 masked
+        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 2000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_640_tma_masked fwd_bf16_sm90a_splitd_640_tma_masked: Sm90a D 640 rows 64 keys 128 warps 8 masked
+        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 2000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_768_tma_masked fwd_bf16_sm90a_splitd_768_tma_masked: Sm90a D 768 rows 64 keys 128 warps 8 masked
+        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 2000;
+    /// Spills: X
+    fwd_f16_sm90a_splitd_1024_tma_masked fwd_bf16_sm90a_splitd_1024_tma_masked: Sm90a D 1024 rows 32 keys 256 warps 8 masked
+        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 2000;
+    fwd_f16_sm120f_persistd_64_tma fwd_bf16_sm120f_persistd_64_tma: Sm120f D 64 rows 128 keys 64 warps 4 plain
+        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_persistd_128_tma fwd_bf16_sm120f_persistd_128_tma: Sm120f D 128 rows 128 keys 64 warps 8 plain
+        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_persistd_192_tma fwd_bf16_sm120f_persistd_192_tma: Sm120f D 192 rows 128 keys 64 warps 8 plain
+        tensor_persist_d { stages 1 producer_warps 4 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_persistd_256_tma fwd_bf16_sm120f_persistd_256_tma: Sm120f D 256 rows 64 keys 64 warps 4 plain
+        tensor_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_320_tma fwd_bf16_sm120f_splitd_320_tma: Sm120f D 320 rows 64 keys 64 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_512_tma fwd_bf16_sm120f_splitd_512_tma: Sm120f D 512 rows 64 keys 64 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_768_tma fwd_bf16_sm120f_splitd_768_tma: Sm120f D 768 rows 32 keys 64 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_1024_tma fwd_bf16_sm120f_splitd_1024_tma: Sm120f D 1024 rows 32 keys 64 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
 }

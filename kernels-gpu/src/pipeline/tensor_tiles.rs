@@ -72,11 +72,10 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
             // SAFETY: the mbarriers lie where the plan has room for them.
             unsafe {
                 warp.mbarrier_init(tiles.query_full(), 1);
-                for matrix in [Matrix::K, Matrix::V] {
-                    for stage in 0..C::STAGES as u32 {
-                        warp.mbarrier_init(tiles.full(matrix, stage), 1);
-                        warp.mbarrier_init(tiles.full(matrix, stage) + FREE, C::WARPS as u32);
-                    }
+                for slot in 0..2 * C::STAGES as u32 {
+                    let full = tiles.full(Matrix::K, slot);
+                    warp.mbarrier_init(full, 1);
+                    warp.mbarrier_init(full + FREE, C::WARPS as u32);
                 }
             }
             warp.fence_barrier_init();
@@ -93,11 +92,11 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
         self.bring_query(work);
         let mut key = work.first_key;
         while key < self.keys {
-            for matrix in [Matrix::K, Matrix::V] {
-                // Slots are free at first, as if a phase of parity 1 had ended.
-                self.await_free(matrix, self.turn.parity ^ 1);
-                self.bring(matrix, self.turn.stage, key);
-            }
+            // Slots are free at first, as if a phase of parity 1 had ended.
+            self.await_free(Matrix::K, self.turn.parity ^ 1);
+            self.bring(Matrix::K, self.turn.stage, key);
+            self.await_free(Matrix::V, self.turn.parity ^ 1);
+            self.bring(Matrix::V, self.turn.stage, key);
             self.turn.advance(C::STAGES);
             key += C::KEYS as u32;
         }
@@ -111,9 +110,8 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
             self.bring_query(work);
             for stage in 0..C::STAGES as u32 {
                 let key = work.first_key + stage * C::KEYS as u32;
-                for matrix in [Matrix::K, Matrix::V] {
-                    self.bring(matrix, stage, key);
-                }
+                self.bring(Matrix::K, stage, key);
+                self.bring(Matrix::V, stage, key);
             }
         }
         // SAFETY: here and below, new made the mbarriers.
@@ -210,7 +208,8 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
         self.warp.shared_base() + C::BARRIERS_OFFSET as u32
     }
 
-    /// The mbarrier that says that a slot's tile has arrived; the next one says that the slot is free.
+    /// The mbarrier that says that a slot's tile has arrived; the next one says that the slot is free. Those of V's slots follow
+    /// those of K's.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn full(&self, matrix: Matrix, stage: u32) -> u32 {
         let slot = match matrix {
