@@ -2,7 +2,10 @@
 //! algorithm has.
 
 use ffpa::emulator::Counters;
-use ffpa::{Arch, BuildInfo, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, ffpa_forward};
+use ffpa::{
+    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, ForwardOptions, Kernel, Lse, Problem, TensorMut, TensorRef,
+    bf16, ffpa_forward, plan,
+};
 use rstest::rstest;
 
 const N: usize = 256;
@@ -18,12 +21,10 @@ fn run(arch: Arch, d: usize, causal: bool) -> Counters {
     report.expect("it runs").counters.expect("the emulator counts")
 }
 
-/// Rows and keys of the tile that a head dim runs on.
-fn tile(arch: Arch, d: usize) -> (usize, usize, usize) {
-    let build = BuildInfo::current();
-    let fitting = build.kernels.iter().filter(|k| k.arch == arch && k.head_dim >= d);
-    let kernel = fitting.min_by_key(|k| k.head_dim).expect("there is one");
-    (kernel.rows, kernel.keys, kernel.head_dim)
+/// The kernel that it runs on.
+fn kernel(arch: Arch, d: usize) -> &'static Kernel {
+    let problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, N, N, d]);
+    plan(&problem, &DeviceInfo::of_arch(arch), &BuildInfo::current()).expect("there is one").kernel
 }
 
 #[rstest]
@@ -34,41 +35,65 @@ fn shared_memory_never_conflicts(
 ) {
     let counters = run(arch, d, causal);
     assert_eq!(counters.bank_conflicts, 0);
-    assert!(counters.matrix_loads > 0 && counters.copies > 0);
+    assert!(counters.matrix_loads > 0 && counters.copies + counters.bulk_copies > 0);
 }
 
 #[test]
 fn matrix_instructions_are_those_of_two_products() {
-    for d in [64, 128, 192, 256, 320, 512, 768, 1024] {
-        // Each m16n8k16 does 16 * 8 * 16 multiply-adds, and there are two products of N * N * d.
-        let want = 2 * N * N * d / (16 * 8 * 16);
-        let counters = run(Arch::Sm89, d, false);
-        assert_eq!(counters.mma, want as u64);
-        assert_eq!(counters.mma_flops, (4 * N * N * d) as u64);
+    for arch in Arch::ALL {
+        for d in [64, 128, 192, 256, 320, 512, 768, 1024] {
+            // Each m16n8k16 does 16 * 8 * 16 multiply-adds, and there are two products of N * N * d.
+            let want = 2 * N * N * d / (16 * 8 * 16);
+            let counters = run(arch, d, false);
+            assert_eq!(counters.mma, want as u64);
+            assert_eq!(counters.mma_flops, (4 * N * N * d) as u64);
+        }
     }
 }
 
 #[test]
 fn causal_tiles_beyond_the_diagonal_are_not_computed() {
-    for d in [64, 128, 256] {
-        let (rows, keys, _) = tile(Arch::Sm89, d);
-        let tiles: usize = (0..N / rows).map(|block| ((block + 1) * rows).div_ceil(keys)).sum();
-        let want = 2 * tiles * rows * keys * d / (16 * 8 * 16);
-        assert_eq!(run(Arch::Sm89, d, true).mma, want as u64);
+    for arch in Arch::ALL {
+        for d in [64, 128, 256, 320, 1024] {
+            let &Kernel { rows, keys, .. } = kernel(arch, d);
+            let tiles: usize = (0..N / rows).map(|block| ((block + 1) * rows).div_ceil(keys)).sum();
+            let want = 2 * tiles * rows * keys * d / (16 * 8 * 16);
+            assert_eq!(run(arch, d, true).mma, want as u64);
+        }
     }
 }
 
 #[test]
 fn global_memory_is_read_once_per_query_tile_and_written_once() {
-    for d in [40, 64, 128, 256] {
-        let (rows, keys, _) = tile(Arch::Sm89, d);
-        let counters = run(Arch::Sm89, d, false);
-        let (row, blocks) = (2 * d, N.div_ceil(rows));
-        // Q once, K and V once for each query tile; head dims in between read only what is valid.
-        assert_eq!(counters.global_bytes_read, (N * row + blocks * 2 * N * row) as u64);
-        assert_eq!(counters.global_bytes_written, (N * row + 4 * N) as u64);
+    for arch in Arch::ALL {
+        for d in [40, 64, 128, 192, 256, 320, 1000] {
+            let kernel = kernel(arch, d);
+            let counters = run(arch, d, false);
+            let (row, blocks) = (2 * d, N.div_ceil(kernel.rows));
+            // Q once, K and V once for each query tile; head dims in between read only what is valid.
+            assert_eq!(counters.global_bytes_read, (N * row + blocks * 2 * N * row) as u64);
+            assert_eq!(counters.global_bytes_written, (N * row + 4 * N) as u64);
+            // A box is 64 columns of a tile.
+            let panels = kernel.head_dim / 64;
+            let boxes = match kernel.copies {
+                Copies::Async => 0,
+                Copies::Tensor => blocks * panels * (1 + 2 * N.div_ceil(kernel.keys)),
+            };
+            assert_eq!(counters.bulk_copies, boxes as u64);
+        }
+    }
+}
+
+#[test]
+fn warps_meet_twice_a_tile_or_never() {
+    for d in [64, 128, 256] {
         // Two barriers a tile of keys, and one at the end.
-        assert_eq!(counters.barriers, (blocks * (2 * N.div_ceil(keys) + 1)) as u64);
+        let &Kernel { rows, keys, .. } = kernel(Arch::Sm89, d);
+        assert_eq!(run(Arch::Sm89, d, false).barriers, (N / rows * (2 * N / keys + 1)) as u64);
+        // One, when the mbarriers have been made.
+        let tensor = kernel(Arch::Sm120f, d);
+        assert_eq!(tensor.copies, Copies::Tensor);
+        assert_eq!(run(Arch::Sm120f, d, false).barriers, (N / tensor.rows) as u64);
     }
 }
 

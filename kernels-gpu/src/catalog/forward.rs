@@ -473,8 +473,8 @@ catalog! {
     /// Spills: X
     fwd_f16_sm90a_splitd_1024_tma_masked fwd_bf16_sm90a_splitd_1024_tma_masked: Sm90a D 1024 rows 32 keys 256 warps 8 masked
         tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 2000;
-    fwd_f16_sm120f_persistd_64_tma fwd_bf16_sm120f_persistd_64_tma: Sm120f D 64 rows 128 keys 64 warps 4 plain
-        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 2 spills 0;
+    fwd_f16_sm120f_persistd_64_tma fwd_bf16_sm120f_persistd_64_tma: Sm120f D 64 rows 128 keys 64 warps 8 plain
+        tensor_persist_d { stages 3 producer_warps 4 } min_blocks 1 spills 0;
     fwd_f16_sm120f_persistd_128_tma fwd_bf16_sm120f_persistd_128_tma: Sm120f D 128 rows 128 keys 64 warps 8 plain
         tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     fwd_f16_sm120f_persistd_192_tma fwd_bf16_sm120f_persistd_192_tma: Sm120f D 192 rows 128 keys 64 warps 8 plain
