@@ -27,7 +27,13 @@ const CAUSAL_INTERLEAVE: usize = 32;
 /// or twice that with 128 rows. Measured on an H200 (bf16, N = 8192, TFLOPS with 1, 2, 4, 8, 16, 32 heads): D = 128, 128 rows:
 /// 347, 352, 376, 375, 389, 392; D = 640, 64 rows: 328, 343, 351, 349, 326; D = 768, 64 rows: 314, 321, 318, 308, 300;
 /// D = 1024, 32 rows: 269, 268, 245, 227, 229. Without a mask it makes no difference.
-fn interleave(problem: &Problem, side: &QuerySide, heads: usize, kernel: &Kernel, device: &DeviceInfo) -> usize {
+fn interleave(
+    problem: &Problem,
+    side: &QuerySide,
+    heads: usize,
+    kernel: &Kernel,
+    device: &DeviceInfo,
+) -> usize {
     if !side.causal {
         return 1;
     }

@@ -3,8 +3,8 @@
 
 use ffpa::emulator::Counters;
 use ffpa::{
-    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, ForwardOptions, Kernel, Lse, Problem, TensorMut, TensorRef,
-    bf16, ffpa_forward, plan,
+    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, ForwardOptions, Kernel, Lse, Problem, TensorMut,
+    TensorRef, bf16, ffpa_forward, plan,
 };
 use rstest::rstest;
 

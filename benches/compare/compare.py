@@ -1,6 +1,8 @@
 """Times ffpa beside PyTorch's attention on one GPU, in one process, and writes a JSON file of the results.
 
-usage: compare.py LIBRARY OUT.json [--dims 64,128,...] [--rounds 10]
+usage: compare.py LIBRARY OUT.json [--dims 64,128,...] [--rounds 10] [--peers FOLDER]
+
+With --peers, the folder holds the Python package ffpa_attn, and its Triton kernels take part.
 
 Competitors take turns, in alternating order, so that heat and clocks meet all of them alike; the result is the median of
 the per-round ratios. "sustained" is some launches back to back, "burst" one launch after a pause. Inputs are random, and
@@ -13,9 +15,11 @@ import datetime
 import hashlib
 import json
 import math
+import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
 
 import torch
@@ -77,6 +81,15 @@ def sdpa(backend, q, k, v):
     return run
 
 
+def ffpa_triton(q, k, v):
+    """The original's Triton kernels (ffpa_attn 0.2.4)."""
+    os.environ.setdefault("FFPA_TRITON_ALLOW_SMALL_D", "1")
+    from ffpa_attn import TritonBackend, ffpa_attn_func
+
+    backend = TritonBackend(forward=True, backward=False)
+    return lambda causal: ffpa_attn_func(q, k, v, is_causal=causal, forward_backend=backend)
+
+
 def exact(q, k, v, causal):
     """f32 attention of single heads, and its log-sum-exp."""
     scores = q.float() @ k.float().transpose(-1, -2) / math.sqrt(q.shape[-1])
@@ -101,7 +114,7 @@ def milliseconds(run, causal, launches):
     return start.elapsed_time(end) / launches
 
 
-def measure(ffpa, d, causal, n, heads, rounds):
+def measure(ffpa, d, causal, n, heads, rounds, peers):
     q, k, v = (torch.randn(1, heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty(1, heads, n, device="cuda")
     competitors = {"ffpa": ffpa.bind(q, k, v, out, lse)}
@@ -110,6 +123,8 @@ def measure(ffpa, d, causal, n, heads, rounds):
         competitors["sdpa_cudnn"] = sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)
     else:
         competitors["sdpa_efficient"] = sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)
+    if peers:
+        competitors["ffpa_triton"] = ffpa_triton(q, k, v)
     flops = 4 * heads * n * n * d * (0.5 if causal else 1)
     case = {"d": d, "causal": causal, "n": n, "heads": heads, "batch": 1, "dtype": "bf16", "competitors": {}}
     checked = (0, heads - 1)
@@ -242,7 +257,10 @@ def main():
     arguments.add_argument("--rounds", type=int, default=10)
     arguments.add_argument("--decode", default="64,128,256,512,1024")
     arguments.add_argument("--masked", default="64,128,256,512")
+    arguments.add_argument("--peers")
     a = arguments.parse_args()
+    if a.peers:
+        sys.path.append(a.peers)
     torch.manual_seed(0)
     ffpa = Ffpa(a.library)
     check_capture(ffpa)
@@ -270,7 +288,7 @@ def main():
         print(f"masked D={d}: x{case['ratio']:.2f} of sdpa_efficient  {case['kernel']}", flush=True)
     for d in dims(a.dims):
         for causal in (False, True):
-            case = measure(ffpa, d, causal, 8192, 32 if d <= 256 else 16, a.rounds)
+            case = measure(ffpa, d, causal, 8192, 32 if d <= 256 else 16, a.rounds, a.peers is not None)
             result["cases"].append(case)
             line = "  ".join(
                 f"{name} {entry['sustained']['tflops']:.0f}/{entry['burst']['tflops']:.0f} (x{entry['sustained']['ffpa_ratio']:.3f})"

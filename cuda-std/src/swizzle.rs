@@ -1,6 +1,7 @@
 //! Where the 16-byte chunks of a shared-memory tile lie.
 //!
-//! A tile is rows of a multiple of 128 bytes, in lines of 128 that follow each other or lie a panel apart ([`Strides`]). Chunk `c` of row `r` lies at chunk `c ^ (r % 8)` of that row: the XOR
+//! A tile is rows of a multiple of 128 bytes, in lines of 128 that follow each other or lie a panel apart ([`Strides`]).
+//! Chunk `c` of row `r` lies at chunk `c ^ (r % 8)` of that row: the XOR
 //! permutes the eight chunks of each 128-byte line, so that the eight rows of an 8x8 matrix, read at one logical
 //! chunk, fall into eight different groups of four banks, and so do eight neighbouring chunks of one row. Both are
 //! what shared memory serves in one wavefront: `ldmatrix` and 16-byte copies never conflict. (The same permutation as

@@ -199,7 +199,8 @@ fn a_missing_wait_is_found() {
 fn a_slot_filled_again_too_early_is_a_race() {
     on_every_seed(Plan { again: true, await_free: false, ..RIGHT }, |fault| match fault {
         Fault::Race { first, second, .. } => {
-            first.location.line() == line_of("// the read") && second.location.line() == line_of("// the copy")
+            first.location.line() == line_of("// the read")
+                && second.location.line() == line_of("// the copy")
         }
         // The copy came first: then the read was too early.
         Fault::CopyInFlight { access, .. } => access.location.line() == line_of("// the read"),
@@ -214,7 +215,8 @@ fn a_missing_proxy_fence_is_found() {
     assert!(run(0, Plan { stored: true, ..RIGHT }).is_ok());
     on_every_seed(Plan { stored: true, store_fence: false, ..RIGHT }, |fault| match fault {
         Fault::ProxyFence { first, second, .. } => {
-            first.location.line() == line_of("// the store") && second.location.line() == line_of("// the copy")
+            first.location.line() == line_of("// the store")
+                && second.location.line() == line_of("// the copy")
         }
         _ => false,
     });
@@ -238,7 +240,8 @@ fn what_the_hardware_does_not_take_is_refused() {
 
 #[test]
 fn too_few_arrivals_are_a_deadlock() {
-    on_every_seed(Plan { again: true, arrivals: 0, ..RIGHT }, |fault| {
-        matches!(fault, Fault::Barrier { positions } if positions[0].contains("mbarrier at 1032"))
-    });
+    on_every_seed(
+        Plan { again: true, arrivals: 0, ..RIGHT },
+        |fault| matches!(fault, Fault::Barrier { positions } if positions[0].contains("mbarrier at 1032")),
+    );
 }

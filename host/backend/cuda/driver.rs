@@ -48,12 +48,8 @@ unsafe extern "C" {
     pub fn cuEventDestroy_v2(event: Pointer) -> c_int;
     pub fn cuEventRecord(event: Pointer, stream: Pointer) -> c_int;
     pub fn cuEventElapsedTime(milliseconds: *mut f32, start: Pointer, end: Pointer) -> c_int;
-    pub fn cuGetProcAddress(
-        name: *const c_char,
-        function: *mut Pointer,
-        version: c_int,
-        flags: u64,
-    ) -> c_int;
+    pub fn cuGetProcAddress(name: *const c_char, function: *mut Pointer, version: c_int, flags: u64)
+    -> c_int;
     fn cuGetErrorName(code: c_int, name: *mut *const c_char) -> c_int;
 }
 

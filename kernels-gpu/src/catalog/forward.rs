@@ -233,7 +233,7 @@ macro_rules! catalog {
 }
 
 // Tiles and stages were chosen on an H200 (bf16, N = 8192, non-causal / causal TFLOPS; 32 heads, 16 above D = 256;
-// rows x keys, warps):
+// rows x keys, warps). By `cp.async`:
 //
 // | D | taken | others tried |
 // |---|---|---|
@@ -242,23 +242,39 @@ macro_rules! catalog {
 // | 192 | 64x64, 4, 3 panels a step: 330 / 321 | 128x64, 8, 3 panels 308 / 302; 64x64, 4, 1 panel 286 / 279 |
 // | 256 | 64x64, 4, 1 stage: 328 / 323 | 64x32, 4, 2 stages 302 / 300; 128x32, 8 287 / 287; split-D 64x64, 4 317 / 300 |
 // | 320 | 128x64, 8, 5 panels: 344 / 335 | 64x128, 8, 5 panels 309 / 300; 64x64, 4 262 / 259; 128x64, 8, 1 panel 268 / 268 |
-// | 384 | 64x128, 8, 3 panels: 302 / 303 | 2 panels 285 / 285; 64x64, 8, 6 panels 253 / 255; 128x64, 8, 6 panels 251 / 245 |
-// | 448 | 64x128, 8, 4 panels: 319 / 320 | 3 panels 295 / 295; 64x64, 8, 7 panels 259 / 267; 64x128, 8, 1 panel 236 / 237 |
 // | 512 | 64x128, 8, 4 panels: 315 / 311 | 2 panels 300 / 288; 1 panel 280 / 284; 64x64, 8, 8 panels 272 / 271 |
-// | 576 | 64x128, 8, 3 panels: 305 / 306 | 4 panels 296 / 301; 64x64, 8, 9 panels 281 / 284; 32x128, 8 204 / 205 |
 // | 640 | 64x128, 8, 2 panels: 279 / 278 | 64x64, 8, 5 panels 261 / 256; 32x128, 4 263 / 260 |
-// | 704 | 64x64, 8, 6 panels: 255 / 258 | 4 panels 246 / 248; 64x128, 8, 3 panels 218 / 223; 32x64, 8, 11 panels 188 / 192 |
 // | 768 | 64x64, 8, 6 panels: 259 / 258 | 64x128, 8, 3 panels 237 / 207; 32x128, 8, 4 panels 212 / 214 |
-// | 832 | 64x64, 8, 5 panels: 231 / 231 | 32x128, 8, 5 panels 205 / 207; 3 panels 196 / 197 |
-// | 896 | 32x128, 8, 5 panels: 214 / 212 | 4 panels 201 / 203; 32x64, 8, 7 panels 194 / 195 |
-// | 960 | 32x128, 8, 3 panels: 212 / 212 | 4 panels 207 / 207; 32x64, 8, 5 panels 191 / 193 |
 // | 1024 | 32x128, 8, 4 panels: 220 / 219 | 2 panels 219 / 203; 32x64, 8, 8 panels 197 / 194 |
 //
+// By bulk copies (p: warps that only start copies; D = 128 is 409 / 410 by `cp.async` in the same run and has no such row):
+//
+// | D | taken | others tried |
+// |---|---|---|
+// | 64 | 128x64, 4 + 4p: 365 / 359 | 256x64, 8 + 4p 371 / 355; no p 324 / 321; 256x128, 8 + 4p 347 / 329; 192x128, 12 + 4p 336 / 319 |
+// | 128 | none | 128x64, 4 + 4p 394 / 393; 256x64, 8 + 4p 373 / 361; 128x128, 8 + 4p 385 / 377; 128x64, 4 371 / 373 |
+// | 192 | 128x64, 8 + 4p: 373 / 369 | 64x64, 4 365 / 368; split-D 64x64, 4, 3 panels 338 / 342 |
+// | 256 | 64x64, 4: 388 / 368 | 128x64, 8 + 4p, 1 stage 379 / 370, 2 stages 376 / 374; split-D 64x64, 4, 4 panels 381 / 362 |
+// | 320 | 64x128, 8, 5 panels: 368 / 368 | 128x64, 8, 5 panels 340 / 338; 96x128, 12, 3 panels 346 / 341 |
+// | 384 | 64x128, 8, 3 panels: 365 / 353 | 96x128, 12, 3 panels 365 / 363; 128x64, 8, 2 panels 319 / 318 |
+// | 448 | 64x128, 8, 4 panels: 386 / 358 | 96x128, 12, 3 panels 307 / 299 |
+// | 512 | 64x128, 8, 4 panels: 406 / 398 | 3 panels 382 / 361; 2 panels 358 / 356; 64x64, 8, 8 panels 301 / 304; 96x128, 12 306 / 279 |
+// | 576 | 64x128, 8, 3 panels: 383 / 370 | 64x64, 8, 9 panels 301 / 305 |
+// | 640 | 64x128, 8, 4 panels: 361 / 361 | 2 panels 335 / 334; 64x64, 8, 5 panels 301 / 304; 48x128, 12, 4 panels 268 / 258 |
+// | 704 | 64x128, 8, 3 panels: 340 / 321 | 64x64, 8, 6 panels 303 / 305 |
+// | 768 | 64x128, 8, 3 panels: 331 / 321 | 2 panels 321 / 310; 64x64, 8, 7 panels 275 / 278; 48x128, 12, 4 panels 292 / 286 |
+// | 832 | 64x128, 8, 2 panels: 288 / 259 | 64x64, 8, 5 panels 259 / 262; 32x128, 8, 5 panels 251 / 223; 48x128, 12 247 / 240 |
+// | 896 | 32x128, 8, 5 panels: 271 / 210 | 3 panels 248 / 229; 48x128, 12 249 / 242; 64x64, 8, 5 panels 225 / 220 |
+// | 960 | 48x128, 12, 3 panels: 276 / 268 | 32x256, 8, 2 panels 260 / 261; 32x128, 8, 4 panels 254 / 235; 64x64, 8 222 / 208 |
+// | 1024 | 32x256, 8, 2 panels: 292 / 269 | 32x128, 8, 4 panels 279 / 238; 48x128, 12, 2 panels 246 / 237; 64x64, 8 216 / 190 |
+//
 // With whole rows, 32 rows a warp beat 16 wherever the output fits the registers: each fragment of K and V read from shared
-// memory then serves two row tiles. With panels, what counts is how much work lies between two barriers. Above D = 256 the
-// figures are those of the sm_90a rows, which use Hopper's 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold
-// and have not been run on such hardware. Among tiles of 99 KiB these were the fastest on the H200 (384 197, 448 189,
-// 512 185, 576 155, 704 142, 832 126, 896 129, 960 126, 1024 109).
+// memory then serves two row tiles. With panels, what counts is how much work lies between two barriers; bulk copies free the
+// registers of addresses and the issue slots of copies, so that larger tiles pay. The sm_90a rows above D = 256 use Hopper's
+// 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold and have not been run on such hardware. Among tiles of
+// 99 KiB these were the fastest on the H200 (384 197, 448 189, 512 185, 576 155, 704 142, 832 126, 896 129, 960 126,
+// 1024 109). On sm_120f ptxas gives no thread more registers than an equal share, `setmaxnreg` or not, so its rows with
+// warps that only start copies have 16 rows a warp.
 //
 // Decoding (16 rows of packed heads, one query row, 8 x 8 key/value heads, 32768 keys) reads at the card's copy rate with
 // any tile tried; taken are those with the most bytes in flight in 99 KiB (D = 512: 2 panels a step 4575 GB/s, 1 panel
@@ -446,7 +462,7 @@ catalog! {
     /// Spills: as at 640.
     fwd_f16_sm90a_splitd_704_tma fwd_bf16_sm90a_splitd_704_tma: Sm90a D 704 rows 64 keys 128 warps 8 plain
         tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 388;
-    /// Spills: 192 of 255 registers are output; half the keys would spill a fifth of it and is 17 % slower.
+    /// Spills: 192 of 255 registers are output; half the keys would spill a fifth of it and is 15 % slower.
     fwd_f16_sm90a_splitd_768_tma fwd_bf16_sm90a_splitd_768_tma: Sm90a D 768 rows 64 keys 128 warps 8 plain
         tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 476;
     /// Spills: 208 of 255 registers are output; half the rows would spill nothing and is 13 % slower.
@@ -454,8 +470,9 @@ catalog! {
         tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 1272;
     fwd_f16_sm90a_splitd_896_tma fwd_bf16_sm90a_splitd_896_tma: Sm90a D 896 rows 32 keys 128 warps 8 plain
         tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_960_tma fwd_bf16_sm90a_splitd_960_tma: Sm90a D 960 rows 32 keys 256 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile.
+    fwd_f16_sm90a_splitd_960_tma fwd_bf16_sm90a_splitd_960_tma: Sm90a D 960 rows 48 keys 128 warps 12 plain
+        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 64;
     fwd_f16_sm90a_splitd_1024_tma fwd_bf16_sm90a_splitd_1024_tma: Sm90a D 1024 rows 32 keys 256 warps 8 plain
         tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
     fwd_f16_sm90a_splitd_320_tma_masked fwd_bf16_sm90a_splitd_320_tma_masked: Sm90a D 320 rows 64 keys 128 warps 8 masked
