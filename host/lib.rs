@@ -74,5 +74,5 @@ pub use tensor::{Lse, LseRef, TensorMut, TensorRef};
 #[cfg(feature = "emulator")]
 pub use ffpa_emulator as emulator;
 pub use ffpa_kernels_gpu::abi::{self, CombineParams, MaskKind, Params};
-pub use ffpa_kernels_gpu::catalog::{Combine, Copies, Kernel, PartElement, Strategy};
+pub use ffpa_kernels_gpu::catalog::{Combine, Copies, DEFAULT_HEAD_DIMS, Kernel, PartElement};
 pub use ffpa_kernels_gpu::config::{Arch, Dtype};

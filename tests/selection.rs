@@ -1,9 +1,10 @@
 //! The plan table: which kernel each problem gets on each device, as a stored copy. `INSTA_UPDATE=always cargo test`
 //! accepts a new one.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use ffpa::{Arch, BuildInfo, DeviceInfo, Dtype, Problem, plan};
+use ffpa::{Arch, BuildInfo, Copies, DeviceInfo, Dtype, Problem, abi, plan};
 
 #[test]
 fn the_table_is_the_stored_one() {
@@ -22,6 +23,52 @@ fn the_table_is_the_stored_one() {
         }
     }
     insta::assert_snapshot!(table);
+}
+
+/// Every way in which problems differ for the choice of a kernel, of one head dim on one device.
+fn problems(dtype: Dtype, d: usize) -> impl Iterator<Item = Problem> {
+    [1, 17, 33, 100, 1000].into_iter().flat_map(move |rows| {
+        (0..4).map(move |which| {
+            let mut problem = Problem::contiguous(dtype, [2, 8, 2, rows, 3000, d]);
+            if which & 1 == 1 {
+                problem.dropout = Some(abi::Dropout::NONE);
+            }
+            if which & 2 == 2 {
+                // Repeated heads, which bulk copies cannot bring.
+                problem.operands[1].byte_strides[1] = 0;
+            }
+            problem
+        })
+    })
+}
+
+#[test]
+fn every_kernel_of_the_build_is_some_problem_s() {
+    let build = BuildInfo::current();
+    let mut unused: BTreeSet<&str> = build.kernels.iter().map(|kernel| kernel.name).collect();
+    for arch in Arch::ALL {
+        for kernel in &build.kernels {
+            for problem in problems(kernel.dtype, kernel.head_dim) {
+                let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
+                assert!(plan.kernel.copies == Copies::Async || problem.operands[1].byte_strides[1] > 0);
+                unused.remove(plan.kernel.name);
+            }
+        }
+    }
+    assert_eq!(unused, BTreeSet::new());
+}
+
+#[test]
+fn devices_run_kernels_of_their_own_architecture_where_there_are_some() {
+    let build = BuildInfo::current();
+    for arch in [Arch::Sm89, Arch::Sm120f] {
+        for &d in ffpa::DEFAULT_HEAD_DIMS {
+            for problem in problems(Dtype::Bf16, d) {
+                let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
+                assert_eq!(plan.kernel.arch, arch, "{}", plan.kernel.name);
+            }
+        }
+    }
 }
 
 #[test]

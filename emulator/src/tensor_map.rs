@@ -44,7 +44,8 @@ impl TensorMap {
             box_sizes: [words[9] as u32, words[10] as u32],
         };
         // The driver would have refused these.
-        let aligned = map.base % 16 == 0 && map.strides.iter().all(|s| s % 16 == 0 && *s < 1 << 40);
+        let aligned =
+            map.base.is_multiple_of(16) && map.strides.iter().all(|s| s.is_multiple_of(16) && *s < 1 << 40);
         let sized = !map.sizes.contains(&0) && map.box_sizes[0] == COLUMNS && map.box_sizes[1] <= 256;
         if words[0] == MAGIC && aligned && sized { Ok(map) } else { Err(Fault::TensorMapInvalid { access }) }
     }

@@ -9,15 +9,6 @@ use crate::{entry, format};
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
 pub const DEFAULT_HEAD_DIMS: &[usize] = &[64, 128, 192, 256, 320, 512, 640, 768, 1024];
 
-/// How a kernel holds the head dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// Whole rows of Q, K and V in shared memory.
-    PersistD,
-    /// Q in shared memory, K and V streamed through it in panels of 64 columns.
-    SplitD,
-}
-
 /// How a kernel's tiles come to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Copies {
@@ -37,8 +28,6 @@ pub struct Kernel {
     pub arch: Arch,
     /// Element type of inputs and output.
     pub dtype: Dtype,
-    /// How it holds the head dimension.
-    pub strategy: Strategy,
     /// How its tiles come to shared memory.
     pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
@@ -129,7 +118,6 @@ macro_rules! catalog {
             name: stringify!($name),
             arch: Arch::$arch,
             dtype: Dtype::$dtype,
-            strategy: catalog!(@strategy $strategy),
             copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,
@@ -153,10 +141,6 @@ macro_rules! catalog {
     (@masked plain) => { false };
     (@masked masked) => { true };
 
-    (@strategy persist_d) => { Strategy::PersistD };
-    (@strategy tensor_persist_d) => { Strategy::PersistD };
-    (@strategy split_d) => { Strategy::SplitD };
-    (@strategy tensor_split_d) => { Strategy::SplitD };
     (@copies persist_d) => { Copies::Async };
     (@copies split_d) => { Copies::Async };
     (@copies $tensor:ident) => { Copies::Tensor };
@@ -505,4 +489,6 @@ catalog! {
         tensor_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     fwd_f16_sm120f_splitd_1024_tma fwd_bf16_sm120f_splitd_1024_tma: Sm120f D 1024 rows 32 keys 64 warps 8 plain
         tensor_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    fwd_f16_sm120f_splitd_640_tma fwd_bf16_sm120f_splitd_640_tma: Sm120f D 640 rows 32 keys 64 warps 8 plain
+        tensor_split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
 }

@@ -9,7 +9,7 @@ pub mod combine;
 pub mod forward;
 
 pub use combine::{COMBINES, Combine, PartElement, emulate_combine};
-pub use forward::{CATALOG, Copies, DEFAULT_HEAD_DIMS, Kernel, Strategy, emulate};
+pub use forward::{CATALOG, Copies, DEFAULT_HEAD_DIMS, Kernel, emulate};
 
 use crate::config::Arch;
 

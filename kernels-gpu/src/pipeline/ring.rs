@@ -16,8 +16,7 @@ pub trait Panels<W: Warp, C: SplitD>: Sized {
     ///
     /// # Safety
     /// The operands are live as long as this is, `address` is that of the parameters, whose tensor maps are made if bulk copies
-    /// are used, and
-    /// shared memory is as large as the plan of `C` says.
+    /// are used, and shared memory is as large as the plan of `C` says.
     #[track_caller]
     unsafe fn start(warp: W, operands: &Operands, work: &Work, address: u64) -> Self;
 
