@@ -12,10 +12,11 @@ const BEGIN: &str = "<!-- measured: written by `cargo xtask readme` -->";
 const END: &str = "<!-- end of measured -->";
 
 /// Competitors in the results, and what README calls them.
-const PEERS: [(&str, &str); 3] = [
+const PEERS: [(&str, &str); 4] = [
     ("sdpa_flash", "SDPA FlashAttention-2"),
     ("sdpa_cudnn", "SDPA cuDNN"),
     ("sdpa_efficient", "SDPA memory-efficient"),
+    ("ffpa_triton", "FFPA Triton"),
 ];
 
 /// The newest file of `benches/results`, whose names begin with their date.
