@@ -26,9 +26,9 @@ fn run() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let entries = chosen()?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
-    let tensor = |kernel: &Kernel| kernel.copies == Copies::Tensor && names.contains(&kernel.name);
+    let tensor = |kernel: &Kernel| kernel.copies == Copies::Bulk && names.contains(&kernel.name);
     let chosen = format!(
-        "pub static CHOSEN: &[&str] = &{names:?};\nconst TENSOR_CHOSEN: bool = {};\n",
+        "pub static CHOSEN: &[&str] = &{names:?};\nconst BULK_CHOSEN: bool = {};\n",
         CATALOG.iter().any(tensor)
     );
     fs::write(out.join("chosen.rs"), chosen)?;

@@ -18,7 +18,7 @@ fn main() {
     println!("\nkernels (architecture, family, element type: head dims)");
     let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for kernel in &build.kernels {
-        rows.entry((kernel.arch, kernel.dtype.name())).or_default().push(kernel.head_dim);
+        rows.entry((kernel.arch, kernel.arithmetic.name())).or_default().push(kernel.head_dim);
     }
     for ((arch, dtype), head_dims) in &rows {
         println!("  {:8} native {dtype:5} {head_dims:?}", arch.target());

@@ -27,7 +27,7 @@ impl BuildInfo {
     /// Whether this build embeds forward kernels for CUDA devices.
     pub const CUDA_FWD_AVAILABLE: bool = cfg!(feature = "ptx") && !CHOSEN.is_empty();
     /// Whether this build embeds kernels that use the tensor memory accelerator.
-    pub const CUDA_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && TENSOR_CHOSEN;
+    pub const CUDA_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && BULK_CHOSEN;
     /// Whether this build embeds quantised kernels that use the tensor memory accelerator.
     pub const CUDA_QUANT_TMA_AVAILABLE: bool = false;
 

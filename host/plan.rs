@@ -13,6 +13,7 @@ use crate::packing::QuerySide;
 use crate::problem::{MaskOperand, Operand, Problem};
 use crate::refusal::Refusal;
 use crate::select::select;
+use crate::tensor_map::check_strides;
 
 /// CTAs along a grid's first dimension (CUDA programming guide, "Compute capabilities").
 const MAX_GRID: usize = (1 << 31) - 1;
@@ -125,6 +126,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         dropout: problem.dropout.unwrap_or(Dropout::NONE),
         parts: division.parts(heads * side.rows),
     };
+    check_strides(kernel, &params)?;
     let combination = match division.count {
         1 => None,
         _ => Some(Combination::of_parts(&params, problem.dtype, device, build)?),
@@ -208,7 +210,7 @@ impl fmt::Display for Plan {
         }
         let copies = match k.copies {
             Copies::Async => "",
-            Copies::Tensor => ", bulk copies",
+            Copies::Bulk => ", bulk copies",
         };
         write!(
             f,

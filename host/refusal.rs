@@ -138,6 +138,20 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
+    /// Batch entries or heads lie too far apart.
+    #[error(
+        "{what} of {tensor} is {bytes} bytes, the limit of bulk copies is {limit}; copy it to a denser layout"
+    )]
+    StrideTooLarge {
+        /// The tensor.
+        tensor: &'static str,
+        /// The stride of which dimension.
+        what: &'static str,
+        /// The stride in bytes.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// A kernel copies 16 bytes at a time and cannot from this place.
     #[error(
         "{what} of {tensor} is {bytes}, not a multiple of {alignment} bytes, which GPU kernels need; copy it to an \

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use ffpa_kernels_gpu::catalog::{Copies, Kernel};
+use ffpa_kernels_gpu::config::Arithmetic;
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
@@ -10,7 +11,6 @@ use crate::element::Family;
 use crate::error::Error;
 use crate::packing::QuerySide;
 use crate::problem::Problem;
-use crate::tensor_map::can_describe;
 
 /// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
 /// dim; among equals, that with the smallest tile that holds all rows of a head, if any does; among the rest, one without
@@ -24,7 +24,7 @@ pub(crate) fn select(
     check_device(device, build)?;
     let runs = |kernel: &&'static Kernel| {
         problem.family == Family::Native
-            && kernel.dtype == problem.dtype
+            && kernel.arithmetic == Arithmetic::native(problem.dtype)
             && kernel.shared_bytes <= device.shared_bytes
             && device.nearness(kernel.arch).is_some()
     };
@@ -34,12 +34,7 @@ pub(crate) fn select(
         return Err(Error::FamilyUnavailable { family: problem.family, reason });
     }
     let masked = problem.mask.is_some() || problem.dropout.is_some() || side.packed && side.causal;
-    let describable = can_describe(problem, side);
-    let takes = |kernel: &&&'static Kernel| {
-        kernel.head_dim >= problem.head_dim
-            && (kernel.masked || !masked)
-            && (kernel.copies == Copies::Async || describable)
-    };
+    let takes = |kernel: &&&'static Kernel| kernel.head_dim >= problem.head_dim && (kernel.masked || !masked);
     let rank = |kernel: &Kernel| {
         let waste = if kernel.rows >= side.rows { kernel.rows } else { usize::MAX };
         let (nearness, single) = (device.nearness(kernel.arch), kernel.copies == Copies::Async);

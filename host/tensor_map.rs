@@ -4,11 +4,11 @@ use ffpa_kernels_gpu::abi::{Matrices, Params, TensorMap, TensorMaps};
 use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 use ffpa_kernels_gpu::config::PANEL;
 
-use crate::packing::QuerySide;
 use crate::problem::Problem;
+use crate::refusal::Refusal;
 
-/// Strides of a tensor map are below this, in bytes.
-const MAX_STRIDE: usize = 1 << 40;
+/// The largest stride of a tensor map, in bytes: a multiple of 16 below 2^40.
+const MAX_STRIDE: u64 = (1 << 40) - 16;
 
 /// A tensor of 16-bit elements, and the boxes that are copied of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,30 +24,40 @@ pub(crate) struct Tensor {
 }
 
 impl Tensor {
-    fn new(matrices: &Matrices, [batch, heads, head_dim]: [usize; 3], box_rows: usize) -> Self {
+    /// None of a tensor without rows: nothing is copied of it, and the driver would not take it.
+    fn new(matrices: &Matrices, [batch, heads, head_dim]: [usize; 3], box_rows: usize) -> Option<Self> {
+        if matrices.rows == 0 {
+            return None;
+        }
         let sizes = [head_dim, matrices.rows as usize, heads, batch].map(|size| size as u64);
         let strides = [matrices.row_stride.into(), matrices.head_stride, matrices.batch_stride];
         // The stride of a dimension of one index is never used, but must be one that the driver takes.
         let used = |i: usize| if sizes[i + 1] == 1 { 16 } else { strides[i] };
-        Tensor {
+        Some(Tensor {
             base: matrices.base,
             sizes,
             byte_strides: [0, 1, 2].map(used),
             box_sizes: [PANEL as u32, box_rows as u32],
-        }
+        })
     }
 }
 
-/// Whether bulk copies can bring the problem's tensors. They cannot broadcast: a stride of 0 is none that the driver takes.
-pub(crate) fn can_describe(problem: &Problem, side: &QuerySide) -> bool {
-    let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
-    let fits = |strides: [usize; 3], sizes: [usize; 3]| {
-        let mut used = strides.into_iter().zip(sizes).filter(|&(_, size)| size > 1);
-        used.all(|(stride, _)| stride > 0 && stride < MAX_STRIDE)
-    };
-    problem.kv_len > 0
-        && fits(side.q, [problem.batch, side.heads, side.rows])
-        && [k, v].into_iter().all(|strides| fits(strides, [problem.batch, problem.kv_heads, problem.kv_len]))
+/// Refuses tensors that a kernel's bulk copies cannot bring.
+pub(crate) fn check_strides(kernel: &Kernel, params: &Params) -> Result<(), Refusal> {
+    if kernel.copies == Copies::Async {
+        return Ok(());
+    }
+    let tensors = [("q", &params.q), ("k", &params.k), ("v", &params.v)];
+    for (tensor, matrices) in tensors {
+        let strides =
+            [("the batch stride", matrices.batch_stride), ("the head stride", matrices.head_stride)];
+        for (what, bytes) in strides {
+            if bytes > MAX_STRIDE {
+                return Err(Refusal::StrideTooLarge { tensor, what, bytes, limit: MAX_STRIDE });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The tensor maps that a kernel needs; `params` has the tensors' addresses, and `encode` makes what the hardware, or the
@@ -66,7 +76,8 @@ pub(crate) fn tensor_maps<E>(
         return Ok(TensorMaps::NONE);
     }
     let mut map = |matrices: &Matrices, heads: usize, box_rows: usize| {
-        encode(&Tensor::new(matrices, [problem.batch, heads, problem.head_dim], box_rows))
+        let tensor = Tensor::new(matrices, [problem.batch, heads, problem.head_dim], box_rows);
+        tensor.map_or(Ok([0; 16]), |tensor| encode(&tensor))
     };
     Ok(TensorMaps {
         q: map(&params.q, params.q_heads as usize, kernel.rows)?,

@@ -77,7 +77,7 @@ fn global_memory_is_read_once_per_query_tile_and_written_once() {
             let panels = kernel.head_dim / 64;
             let boxes = match kernel.copies {
                 Copies::Async => 0,
-                Copies::Tensor => blocks * panels * (1 + 2 * N.div_ceil(kernel.keys)),
+                Copies::Bulk => blocks * panels * (1 + 2 * N.div_ceil(kernel.keys)),
             };
             assert_eq!(counters.bulk_copies, boxes as u64);
         }
@@ -92,7 +92,7 @@ fn warps_meet_twice_a_tile_or_never() {
         assert_eq!(run(Arch::Sm89, d, false).barriers, (N / rows * (2 * N / keys + 1)) as u64);
         // One, when the mbarriers have been made.
         let tensor = kernel(Arch::Sm120f, d);
-        assert_eq!(tensor.copies, Copies::Tensor);
+        assert_eq!(tensor.copies, Copies::Bulk);
         assert_eq!(run(Arch::Sm120f, d, false).barriers, (N / tensor.rows) as u64);
     }
 }

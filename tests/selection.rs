@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use ffpa::{Arch, BuildInfo, Copies, DeviceInfo, Dtype, Problem, abi, plan};
+use ffpa::{Arch, BuildInfo, DeviceInfo, Dtype, Problem, abi, plan};
 
 #[test]
 fn the_table_is_the_stored_one() {
@@ -25,19 +25,15 @@ fn the_table_is_the_stored_one() {
     insta::assert_snapshot!(table);
 }
 
-/// Every way in which problems differ for the choice of a kernel, of one head dim on one device.
+/// Problems of one head dim that differ in what kernels are chosen by: rows, heads that are packed, masks.
 fn problems(dtype: Dtype, d: usize) -> impl Iterator<Item = Problem> {
-    [1, 17, 33, 100, 1000].into_iter().flat_map(move |rows| {
-        (0..4).map(move |which| {
-            let mut problem = Problem::contiguous(dtype, [2, 8, 2, rows, 3000, d]);
-            if which & 1 == 1 {
-                problem.dropout = Some(abi::Dropout::NONE);
-            }
-            if which & 2 == 2 {
-                // Repeated heads, which bulk copies cannot bring.
-                problem.operands[1].byte_strides[1] = 0;
-            }
-            problem
+    [1, 17, 33, 64, 100, 1000].into_iter().flat_map(move |rows| {
+        [2, 8].into_iter().flat_map(move |kv_heads| {
+            [false, true].map(|masked| {
+                let mut problem = Problem::contiguous(dtype, [2, 8, kv_heads, rows, 3000, d]);
+                problem.dropout = masked.then_some(abi::Dropout::NONE);
+                problem
+            })
         })
     })
 }
@@ -48,10 +44,11 @@ fn every_kernel_of_the_build_is_some_problem_s() {
     let mut unused: BTreeSet<&str> = build.kernels.iter().map(|kernel| kernel.name).collect();
     for arch in Arch::ALL {
         for kernel in &build.kernels {
-            for problem in problems(kernel.dtype, kernel.head_dim) {
-                let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
-                assert!(plan.kernel.copies == Copies::Async || problem.operands[1].byte_strides[1] > 0);
-                unused.remove(plan.kernel.name);
+            for dtype in [Dtype::F16, Dtype::Bf16] {
+                for problem in problems(dtype, kernel.head_dim) {
+                    let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
+                    unused.remove(plan.kernel.name);
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use core::f32::consts::LN_2;
 use cuda_std::Warp;
 
 use crate::abi::{CombineParams, Matrices};
-use crate::format::Format;
+use crate::format::Element;
 use crate::schedule::divide;
 
 /// Parts whose loads are in flight together.
@@ -46,7 +46,7 @@ impl Part for Single {
     }
 }
 
-impl<F: Format> Part for F {
+impl<F: Element> Part for F {
     const BYTES: u32 = 2;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -65,7 +65,7 @@ impl<F: Format> Part for F {
 /// `params` describes live buffers, as [`CombineParams`] documents, and the parts are complete.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn combine<W: Warp, P: Part, F: Format>(warp: W, params: &CombineParams, row: u32) {
+pub unsafe fn combine<W: Warp, P: Part, F: Element>(warp: W, params: &CombineParams, row: u32) {
     if row >= params.rows {
         return;
     }

@@ -1,6 +1,8 @@
 //! What is fixed when a kernel is compiled: its format, its tile, and from them its shared-memory plan.
 
-use crate::format::Format;
+use cuda_std::swizzle::{CHUNK, LINE};
+
+use crate::format::{Output, Scores, Values};
 
 /// Target of a build: which PTX a row compiles to, and what it may assume of the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,7 +37,7 @@ impl Arch {
     }
 }
 
-/// The element of a 16-bit kernel's inputs and outputs.
+/// The element of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE half precision.
@@ -59,12 +61,44 @@ impl Dtype {
     }
 }
 
+/// What a kernel's products are computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Arithmetic {
+    /// Q, K, V and the probabilities in IEEE half precision.
+    F16,
+    /// All in bfloat16.
+    Bf16,
+}
+
+impl Arithmetic {
+    /// That of tensors taken as they are.
+    pub const fn native(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F16 => Arithmetic::F16,
+            Dtype::Bf16 => Arithmetic::Bf16,
+        }
+    }
+
+    /// The name in kernels' names: `f16` or `bf16`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arithmetic::F16 => "f16",
+            Arithmetic::Bf16 => "bf16",
+        }
+    }
+}
+
 /// Compile-time choices that all forward kernels have.
 ///
 /// A CTA of `WARPS` warps owns `ROWS` query rows and walks over tiles of `KEYS` keys.
 pub trait Config {
-    /// Element format and its matrix instructions.
-    type Format: Format;
+    /// What Q and K hold, and how they are multiplied.
+    type Scores: Scores;
+    /// What the probabilities and V hold, and how they are multiplied.
+    type Values: Values;
+    /// What the output is rounded to.
+    type Output: Output;
     /// Head dim that the tiles hold; smaller ones are zero-filled up to it.
     const D: usize;
     /// Query rows of a CTA.
@@ -76,13 +110,38 @@ pub trait Config {
     /// Whether it takes masks, dropout, and a causal mask over packed heads. Without them a kernel has more registers for everything else: with, the fastest
     /// tiles spill.
     const MASKED: bool;
-    /// Bytes of one row of a shared tile.
-    const ROW_BYTES: usize;
     /// Dynamic shared memory of a CTA.
     const SHARED_BYTES: usize;
 
     /// Threads of a CTA.
     const THREADS: usize = Self::WARPS * 32;
+    /// The query tile, whole.
+    const QUERY: Shape = Shape::new(Self::ROWS, Self::D, Self::Scores::CHUNK);
+    /// A tile of K, whole.
+    const KEY: Shape = Shape::new(Self::KEYS, Self::D, Self::Scores::CHUNK);
+    /// A tile of V, whole.
+    const VALUE: Shape = Shape::new(Self::KEYS, Self::D, Self::Values::CHUNK);
+}
+
+/// How a tile lies in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Its rows.
+    pub rows: usize,
+    /// Bytes of each: what the elements take, in whole lines of the swizzle.
+    pub row_bytes: usize,
+}
+
+impl Shape {
+    /// Of `rows` rows of `columns` elements, of which `chunk` are 16 bytes.
+    const fn new(rows: usize, columns: usize, chunk: usize) -> Self {
+        Shape { rows, row_bytes: (columns / chunk * CHUNK as usize).next_multiple_of(LINE as usize) }
+    }
+
+    /// Bytes of the tile.
+    pub const fn bytes(self) -> usize {
+        self.rows * self.row_bytes
+    }
 }
 
 /// Whole rows of Q, K and V lie in shared memory. Warps stand one below the other along the query rows.
@@ -90,39 +149,33 @@ pub trait PersistD: Config {
     /// Slots for tiles of K: see [`pipeline`](crate::pipeline).
     const K_STAGES: usize;
 
-    /// Bytes of one row of a tile.
-    const ROW: usize = Self::D * 2;
-    /// Bytes of one K or V tile.
-    const KV_BYTES: usize = Self::KEYS * Self::ROW;
-    /// Where K tiles begin in shared memory: behind the query tile, whose place the output tile takes at the end.
-    const K_OFFSET: usize = Self::ROWS * Self::ROW;
+    /// Where K tiles begin in shared memory: behind the query tile, whose place the output takes at the end.
+    const K_OFFSET: usize = Self::QUERY.bytes();
     /// Where the V tile begins.
-    const V_OFFSET: usize = Self::K_OFFSET + Self::K_STAGES * Self::KV_BYTES;
+    const V_OFFSET: usize = Self::K_OFFSET + Self::K_STAGES * Self::KEY.bytes();
     /// Where it ends.
-    const END: usize = Self::V_OFFSET + Self::KV_BYTES;
+    const END: usize = Self::V_OFFSET + Self::VALUE.bytes();
     /// Barriers in the code: two a tile, and one at the end.
     const BARRIERS: usize = 3;
 }
 
-/// As [`PersistD`], by bulk copies: a tile is panels of 64 columns, and mbarriers say when a tile has arrived and when its slot
+/// As [`PersistD`], by bulk copies: a tile is panels of 128 bytes of each row, and mbarriers say when a tile has arrived and when its slot
 /// is free again.
-pub trait TensorPersistD: Config {
-    /// Warps that only start copies, of which one does; without them the first warp that computes does. One would be enough,
-    /// but registers are given away by groups of four.
+pub trait BulkPersistD: Config {
+    /// Warps that only start copies: none, where the first warp that computes does it, one, or, where it gives registers away,
+    /// a group of four, of which one starts copies. (On sm_120f ptxas 13.0 drops `setmaxnreg`: one is enough.)
     const PRODUCER_WARPS: usize;
     /// Slots for tiles of K, and for tiles of V.
     const STAGES: usize;
 
-    /// Bytes of one K or V tile.
-    const KV_BYTES: usize = Self::KEYS * Self::D * 2;
-    /// Where K tiles begin in shared memory: behind the query tile, whose place the output tile takes at the end.
-    const K_OFFSET: usize = Self::ROWS * Self::D * 2;
+    /// Where K tiles begin in shared memory: behind the query tile, whose place the output takes at the end.
+    const K_OFFSET: usize = Self::QUERY.bytes();
     /// Where V tiles begin.
-    const V_OFFSET: usize = Self::K_OFFSET + Self::STAGES * Self::KV_BYTES;
+    const V_OFFSET: usize = Self::K_OFFSET + Self::STAGES * Self::KEY.bytes();
     /// Where the mbarriers begin: for Q, then for each slot of K and of V one that says it is full and one that it is free.
-    const BARRIERS_OFFSET: usize = Self::V_OFFSET + Self::STAGES * Self::KV_BYTES;
+    const MBARRIERS_OFFSET: usize = Self::V_OFFSET + Self::STAGES * Self::VALUE.bytes();
     /// Where they end.
-    const END: usize = Self::BARRIERS_OFFSET + 8 * (1 + 4 * Self::STAGES);
+    const END: usize = Self::MBARRIERS_OFFSET + 8 * (1 + 4 * Self::STAGES);
     /// Barriers in the code: one, when the mbarriers have been made.
     const BARRIERS: usize = 1;
 }
@@ -136,7 +189,7 @@ pub trait SplitD: Config {
     /// Warps along the keys, and along a panel's columns.
     const KEY_WARPS: usize;
     /// Whether panels arrive by bulk copies.
-    const TENSOR: bool;
+    const BULK: bool;
     /// Panels that arrive together: each barrier pays for so many.
     const STEP_PANELS: usize;
     /// Steps in flight or in use.
@@ -157,14 +210,14 @@ pub trait SplitD: Config {
     /// Where the warps' row statistics begin: a float for each row, by warp along the keys.
     const STATISTICS_OFFSET: usize = Self::SLOTS_OFFSET + Self::SLOTS * Self::SLOT;
     /// Where they end, and the mbarriers of bulk copies begin: for Q, then for each slot.
-    const BARRIERS_OFFSET: usize = Self::STATISTICS_OFFSET + Self::KEY_WARPS * Self::ROWS * 4;
+    const MBARRIERS_OFFSET: usize = Self::STATISTICS_OFFSET + Self::KEY_WARPS * Self::ROWS * 4;
     /// Where everything ends.
-    const END: usize = Self::BARRIERS_OFFSET + if Self::TENSOR { 8 * (1 + Self::SLOTS) } else { 0 };
+    const END: usize = Self::MBARRIERS_OFFSET + if Self::BULK { 8 * (1 + Self::SLOTS) } else { 0 };
     /// Steps of a row of panels; the last may have fewer.
     const STEPS: usize = Self::PANELS.div_ceil(Self::STEP_PANELS);
     /// Barriers in the code: one a step, one for the probabilities and one for references that move; at the end one for the
     /// ring, one for the sums and one for the staged output; one more when mbarriers have been made.
-    const BARRIERS: usize = 2 * Self::STEPS + 5 + Self::TENSOR as usize;
+    const BARRIERS: usize = 2 * Self::STEPS + 5 + Self::BULK as usize;
 
     /// The `i`th panel of a step, counted along the row, if it has one. (Loops over all `i` and asks: loops whose length
     /// depends on the step would not be unrolled.)
@@ -175,7 +228,7 @@ pub trait SplitD: Config {
     }
 }
 
-/// Columns of a panel: 128 bytes of 16-bit elements, one line of the swizzle.
+/// Columns of a panel: one line of the swizzle, in 16-bit elements.
 pub const PANEL: usize = 64;
 /// Bytes of a panel's row.
-pub const PANEL_ROW: usize = 2 * PANEL;
+pub const PANEL_ROW: usize = LINE as usize;

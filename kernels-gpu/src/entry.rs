@@ -3,9 +3,9 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{PANEL, PersistD, SplitD, TensorPersistD};
+use crate::config::{BulkPersistD, PANEL, PersistD, SplitD};
 use crate::mainloop;
-use crate::pipeline::{Panels, TensorTiles, Tiles};
+use crate::pipeline::{BulkTiles, Panels, Tiles};
 use crate::schedule::Work;
 use crate::tile::Operands;
 
@@ -31,8 +31,19 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     params: &Params,
 ) {
     const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
+    // All threads copy some whole rows in a pass, and some passes are a tile.
+    const {
+        let tiles = [C::QUERY, C::KEY, C::VALUE];
+        let mut i = 0;
+        while i < tiles.len() {
+            let rows = 16 * C::THREADS / tiles[i].row_bytes;
+            assert!((16 * C::THREADS).is_multiple_of(tiles[i].row_bytes) && rows.is_multiple_of(4));
+            assert!(tiles[i].rows.is_multiple_of(rows));
+            i += 1;
+        }
+    }
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
-    let Operands { q, k, v, .. } = Operands::new(params, &work);
+    let Operands { q, k, v, .. } = Operands::new::<C>(params, &work);
     // SAFETY: the caller's.
     unsafe {
         let tiles = Tiles::<W, C>::start(warp, q, k, v, work.keys);
@@ -45,27 +56,36 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
 /// # Safety
 /// As [`persist_d`]; `address` is that of the parameters, whose tensor maps are made.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub unsafe fn tensor_persist_d<W, C, const M: usize, const N: usize, const O: usize, const COMPUTING: u32>(
+pub unsafe fn bulk_persist_d<W, C, const M: usize, const N: usize, const O: usize, const COMPUTING: u32>(
     warp: W,
     params: &Params,
     address: u64,
 ) where
     W: Warp,
-    C: TensorPersistD,
+    C: BulkPersistD,
 {
-    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D && C::ROWS <= 256) };
+    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
+    // A box has at most 256 rows.
+    const { assert!(C::QUERY.rows <= 256 && C::KEY.rows <= 256 && C::VALUE.rows <= 256) };
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
     // SAFETY: the caller's.
-    let tiles = unsafe { TensorTiles::<W, C>::new(warp, &work, address) };
-    if C::PRODUCER_WARPS > 0 {
-        const { assert!(COMPUTING <= 248 || C::PRODUCER_WARPS == 0) };
-        if warp.warp_id() >= C::WARPS as u32 {
+    let tiles = unsafe { BulkTiles::<W, C>::new(warp, &work, address) };
+    // Registers change hands between groups of four warps.
+    let redistributes = C::PRODUCER_WARPS >= 4;
+    const {
+        let groups = C::WARPS.is_multiple_of(4) && C::PRODUCER_WARPS == 4 && COMPUTING <= 248;
+        assert!(C::PRODUCER_WARPS <= 1 || groups);
+    }
+    if C::PRODUCER_WARPS > 0 && warp.warp_id() >= C::WARPS as u32 {
+        if redistributes {
             warp.decrease_registers::<PRODUCING>();
-            if warp.warp_id() == C::WARPS as u32 {
-                tiles.produce(&work);
-            }
-            return;
         }
+        if warp.warp_id() == C::WARPS as u32 {
+            tiles.produce(&work);
+        }
+        return;
+    }
+    if redistributes {
         warp.increase_registers::<COMPUTING>();
     }
     let tiles = tiles.start(&work);
@@ -78,7 +98,7 @@ pub unsafe fn tensor_persist_d<W, C, const M: usize, const N: usize, const O: us
 /// # Safety
 /// As [`persist_d`]; with bulk copies, `address` is that of the parameters, whose tensor maps are made.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, const K: usize>(
+pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
     warp: W,
     params: &Params,
     address: u64,
@@ -94,10 +114,10 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
                 && C::ROWS.is_multiple_of(4 * C::WARPS)
         );
         assert!(16 * M * C::WARPS == C::ROWS * C::KEY_WARPS && 8 * N * C::KEY_WARPS == C::KEYS);
-        assert!(8 * O * C::KEY_WARPS == C::D && 16 * K == C::KEYS);
+        assert!(8 * O * C::KEY_WARPS == C::D);
         assert!(N.is_multiple_of(2) && (PANEL / 8 / C::KEY_WARPS).is_multiple_of(2));
     }
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
     // SAFETY: the caller's.
-    unsafe { mainloop::split_d::<W, C, P, M, N, O, K>(warp, params, work, address) }
+    unsafe { mainloop::split_d::<W, C, P, M, N, O>(warp, params, work, address) }
 }

@@ -6,35 +6,35 @@ use cuda_std::Warp;
 use cuda_std::fragment::m16n8k16;
 
 use crate::abi::Params;
-use crate::config::Config;
-use crate::format::Format;
 use crate::schedule::Work;
 use crate::tile::{Accumulator, GlobalTile, Rows, SharedTile};
 
-/// Rounds `columns` column tiles of the output, from the `first` on, into a shared tile at a row and chunk.
+/// Rounds `columns` column tiles, from the `first` on, into a shared tile of 16-bit elements at a row and chunk; `pack` rounds
+/// two neighbours.
 ///
 /// # Safety
 /// The shared tile holds them, and no other warp accesses their place.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn stage<W: Warp, C: Config, const M: usize, const O: usize>(
+pub unsafe fn stage<W: Warp, const M: usize, const O: usize>(
     warp: W,
-    output: &Accumulator<W, M, O>,
-    to: SharedTile<C>,
+    from: &Accumulator<W, M, O>,
+    to: SharedTile,
     row: u32,
     chunk: u32,
     first: usize,
     columns: usize,
+    pack: impl Fn(W::F32, W::F32) -> W::U32,
 ) {
     let (lane_row, column) = m16n8k16::accumulator(warp.lane_id(), 0);
     for n in 0..columns {
         let place = to.place::<W>(lane_row + row, warp.splat(chunk + n as u32));
         for m in 0..M {
             for half in 0..2 {
-                let [low, high] = [0, 1].map(|r| output.tiles[m][first + n][2 * half + r]);
+                let [low, high] = [0, 1].map(|r| from.tiles[m][first + n][2 * half + r]);
                 let address = place.at(16 * m + 8 * half, 0) + (column << 1);
                 // SAFETY: the caller's.
-                unsafe { warp.store_shared(address, C::Format::pack(warp, low, high)) };
+                unsafe { warp.store_shared(address, pack(low, high)) };
             }
         }
     }
@@ -46,9 +46,9 @@ pub unsafe fn stage<W: Warp, C: Config, const M: usize, const O: usize>(
 /// The rows were staged, and the matrix is live and nobody else's.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn store<W: Warp, C: Config>(
+pub unsafe fn store<W: Warp>(
     warp: W,
-    from: SharedTile<C>,
+    from: SharedTile,
     first_row: u32,
     rows: u32,
     row_chunks: usize,
@@ -61,7 +61,7 @@ pub unsafe fn store<W: Warp, C: Config>(
     let rows_per_pass = 32 / chunks;
     for line in 0..row_chunks / chunks {
         let chunk = chunk + line * chunks;
-        let valid_column = warp.less(chunk, warp.splat(to.columns / 8));
+        let valid_column = warp.less(chunk, warp.splat(to.chunks));
         for pass in 0..rows / rows_per_pass {
             let row = row + pass * rows_per_pass;
             let valid = warp.less(row, warp.splat(to.rows)) & valid_column;

@@ -1,12 +1,23 @@
 //! The two products of attention on a warp's tiles.
 
 use cuda_std::Warp;
+use cuda_std::fragment::m16n8k16;
 
 use crate::config::Config;
-use crate::format::Format;
-use crate::tile::{Accumulator, Place};
+use crate::format::{Scores, Values};
+use crate::tile::{Accumulator, Place, SharedTile};
 
-/// `S += Q K^T` over `steps` times 16 columns, on a tile of `8 N` keys.
+/// The accumulators of `Q K^T`, as those of an [`Accumulator`].
+pub type Sums<W, C, const M: usize, const N: usize> =
+    [[[<<C as Config>::Scores as Scores>::Sum<W>; 4]; N]; M];
+
+/// Accumulators at zero.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn no_sums<W: Warp, C: Config, const M: usize, const N: usize>(warp: W) -> Sums<W, C, M, N> {
+    [[[C::Scores::zero(warp); 4]; N]; M]
+}
+
+/// `S += Q K^T` over `steps` times two chunks of columns, on a tile of `8 N` keys.
 ///
 /// # Safety
 /// Both tiles lie in shared memory and have arrived.
@@ -14,9 +25,9 @@ use crate::tile::{Accumulator, Place};
 #[track_caller]
 pub unsafe fn add_scores<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
-    scores: &mut Accumulator<W, M, N>,
-    query: Place<W, C>,
-    keys: Place<W, C>,
+    sums: &mut Sums<W, C, M, N>,
+    query: Place<W>,
+    keys: Place<W>,
     steps: usize,
 ) {
     for k in 0..steps {
@@ -31,17 +42,31 @@ pub unsafe fn add_scores<W: Warp, C: Config, const M: usize, const N: usize>(
             // SAFETY: the caller's.
             let b = unsafe { keys.load_b(warp, n, k) };
             for m in 0..M {
-                C::Format::mma(warp, &mut scores.tiles[m][2 * n], a[m], b[0]);
-                C::Format::mma(warp, &mut scores.tiles[m][2 * n + 1], a[m], b[1]);
+                C::Scores::mma(warp, &mut sums[m][2 * n], a[m], b[0]);
+                C::Scores::mma(warp, &mut sums[m][2 * n + 1], a[m], b[1]);
             }
         }
     }
 }
 
-/// The `k`th 16 keys of a tile of probabilities, rounded to the input format, as A operands.
-///
-/// They never leave the registers: the accumulators of two neighbouring 16x8 tiles are, pair by pair, the A operand of the
-/// next product (FlashAttention-2, section 3).
+/// The scores that the accumulators hold.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn scores<W: Warp, C: Config, const M: usize, const N: usize>(
+    warp: W,
+    sums: &Sums<W, C, M, N>,
+) -> Accumulator<W, M, N> {
+    let mut scores = Accumulator::zero(warp);
+    for m in 0..M {
+        for n in 0..N {
+            for r in 0..4 {
+                scores.tiles[m][n][r] = C::Scores::float(warp, sums[m][n][r]);
+            }
+        }
+    }
+    scores
+}
+
+/// The `k`th two chunks of keys of a tile of probabilities, rounded, as A operands.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
@@ -50,19 +75,43 @@ pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
 ) -> [[W::U32; 4]; M] {
     let mut a = [[warp.splat(0); 4]; M];
     for m in 0..M {
-        let [left, right] = [probabilities.tiles[m][2 * k], probabilities.tiles[m][2 * k + 1]];
-        a[m] = [
-            C::Format::pack(warp, left[0], left[1]),
-            C::Format::pack(warp, left[2], left[3]),
-            C::Format::pack(warp, right[0], right[1]),
-            C::Format::pack(warp, right[2], right[3]),
-        ];
+        a[m] = C::Values::round(warp, &probabilities.tiles[m], k);
     }
     a
 }
 
-/// `O += P V` over the `k`th 16 keys, on `columns` column tiles of O from the `first` on; V's place is at their first
-/// column.
+/// Rounds a tile of probabilities into a shared tile, at a row and chunk, for other warps to load as A operands.
+///
+/// # Safety
+/// The shared tile holds them, and no other warp accesses their place.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn share_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
+    warp: W,
+    probabilities: &Accumulator<W, M, N>,
+    to: SharedTile,
+    row: u32,
+    chunk: u32,
+) {
+    let (lane_row, column) = m16n8k16::accumulator(warp.lane_id(), 0);
+    for k in 0..8 * N / (2 * C::Values::CHUNK) {
+        let a = round_probabilities::<W, C, M, N>(warp, probabilities, k);
+        for right in 0..2 {
+            let place = to.place::<W>(lane_row + row, warp.splat(chunk + (2 * k + right) as u32));
+            for m in 0..M {
+                for half in 0..2 {
+                    // An A operand's four registers are its quarters: rows 0 to 7 and 8 to 15, left and right chunk.
+                    let address = place.at(16 * m + 8 * half, 0) + (column << 1);
+                    // SAFETY: the caller's.
+                    unsafe { warp.store_shared(address, a[m][2 * right + half]) };
+                }
+            }
+        }
+    }
+}
+
+/// `O += P V` over the `k`th two chunks of keys, on `columns` column tiles of O from the `first` on; V's place is at their
+/// first column.
 ///
 /// # Safety
 /// The tile of V lies in shared memory and has arrived.
@@ -72,17 +121,17 @@ pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     warp: W,
     output: &mut Accumulator<W, M, O>,
     probabilities: [[W::U32; 4]; M],
-    values: Place<W, C>,
+    values: Place<W>,
     k: usize,
     first: usize,
     columns: usize,
 ) {
     for n in 0..columns / 2 {
         // SAFETY: the caller's.
-        let b = unsafe { values.load_b_transposed(warp, k, n) };
+        let b = unsafe { C::Values::load(warp, values, k, n) };
         for m in 0..M {
-            C::Format::mma(warp, &mut output.tiles[m][first + 2 * n], probabilities[m], b[0]);
-            C::Format::mma(warp, &mut output.tiles[m][first + 2 * n + 1], probabilities[m], b[1]);
+            C::Values::mma(warp, &mut output.tiles[m][first + 2 * n], probabilities[m], b[0]);
+            C::Values::mma(warp, &mut output.tiles[m][first + 2 * n + 1], probabilities[m], b[1]);
         }
     }
 }

@@ -1,29 +1,27 @@
 //! Online softmax in base 2 (Milakov and Gimelshein 2018; FlashAttention-2, section 3.1), with lazy rescaling.
 //!
 //! Each row keeps a reference score `m` and the sum `l` of `2^(scale (s - m))` over the keys so far. The output is
-//! rescaled only when a row's maximum has outgrown its reference by more than `SLACK` (FlashAttention-4): until then
-//! probabilities may reach `2^SLACK`, which no format here minds, and since P, O and l all use the same `m`, nothing
-//! needs correcting at the end. Sums stay per lane until [`Softmax::finish`].
+//! rescaled only when a row's maximum has outgrown its reference by more than [`Values::SLACK`] (FlashAttention-4): until
+//! then probabilities may reach `2^SLACK`, and since P, O and l all use the same `m`, nothing needs correcting at the end. Sums stay per lane until [`Softmax::finish`].
 //!
 //! `scale (s - m)` is one fused multiply-add, `scale s - round(scale m)`. Where `scale m` is beyond `LARGE` its rounding
 //! would show in a probability that should be 1, so there the difference is taken first, which is exact.
 
 use core::f32::consts::LN_2;
+use core::marker::PhantomData;
 
 use cuda_std::Warp;
 
 use crate::abi::Params;
+use crate::format::Values;
 use crate::tile::{Accumulator, Rows, reduce_row};
-
-/// Growth of a row's maximum, in powers of two, that goes without rescaling.
-const SLACK: f32 = 8.0;
 
 /// Scaled references beyond this are not exact enough: an f32 up to here has an error of at most 2^-13, and
 /// `2^(2^-13)` still rounds to 1 in f16.
 const LARGE: f32 = 4096.0;
 
 /// Running state of a warp's rows.
-pub struct Softmax<W: Warp, const M: usize> {
+pub struct Softmax<W: Warp, V, const M: usize> {
     warp: W,
     scale_log2: f32,
     /// What the output is multiplied with beside the sums' reciprocals: dropout's share.
@@ -34,15 +32,16 @@ pub struct Softmax<W: Warp, const M: usize> {
     sum: Rows<W::F32, M>,
     /// Whether a scaled reference of the warp's rows is [`LARGE`].
     large: bool,
+    values: PhantomData<V>,
 }
 
-impl<W: Warp, const M: usize> Softmax<W, M> {
+impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
     /// No keys yet.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new(warp: W, params: &Params) -> Self {
         let [reference, sum] = [f32::NEG_INFINITY, 0.0].map(|x| [[warp.splat_f32(x); 2]; M]);
         let (scale_log2, output_scale) = (params.scale_log2, params.dropout.scale);
-        Softmax { warp, scale_log2, output_scale, reference, sum, large: false }
+        Softmax { warp, scale_log2, output_scale, reference, sum, large: false, values: PhantomData }
     }
 
     /// Turns a tile of raw scores into probabilities relative to the references, for a warp that has its rows to itself.
@@ -64,7 +63,7 @@ impl<W: Warp, const M: usize> Softmax<W, M> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn outgrown(&self, maximum: &Rows<W::F32, M>) -> W::Bool {
         let warp = self.warp;
-        let slack = warp.splat_f32(SLACK);
+        let slack = warp.splat_f32(V::SLACK);
         let mut outgrown = warp.less_f32(slack, warp.splat_f32(0.0));
         for m in 0..M {
             for half in 0..2 {

@@ -78,7 +78,7 @@ macro_rules! combines {
 /// # Safety
 /// As [`combine::combine`].
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-unsafe fn run<W: Warp, P: combine::Part, F: format::Format>(warp: W, params: &CombineParams) {
+unsafe fn run<W: Warp, P: combine::Part, F: format::Element>(warp: W, params: &CombineParams) {
     let row = warp.block_idx_x() * WARPS as u32 + warp.warp_id();
     // SAFETY: the caller's.
     unsafe { combine::combine::<W, P, F>(warp, params, row) }

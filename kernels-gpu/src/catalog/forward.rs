@@ -1,9 +1,10 @@
-//! The attention kernels: each row names two that differ in their element type, f16 and bf16.
+//! The attention kernels: each row names those that differ only in what they compute in.
 
 use super::{Entry, runs};
 use crate::abi::Params;
-use crate::config::{Arch, Config, Dtype, PANEL_ROW, PersistD, SplitD, TensorPersistD};
-use crate::pipeline::{StreamPanels, TensorPanels};
+use crate::config::{Arch, Arithmetic, BulkPersistD, Config, PersistD, SplitD};
+use crate::format::Recipe;
+use crate::pipeline::{BulkPanels, StreamPanels};
 use crate::{entry, format};
 
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
@@ -15,7 +16,7 @@ pub enum Copies {
     /// By each thread, 16 bytes at a time (`cp.async`).
     Async,
     /// By bulk copies of the boxes of tensor maps (TMA), which its parameters must hold.
-    Tensor,
+    Bulk,
 }
 
 /// What the host knows of a kernel.
@@ -26,8 +27,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// What it is compiled for.
     pub arch: Arch,
-    /// Element type of inputs and output.
-    pub dtype: Dtype,
+    /// What its products are computed in.
+    pub arithmetic: Arithmetic,
     /// How its tiles come to shared memory.
     pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
@@ -75,35 +76,24 @@ impl Kernel {
 macro_rules! catalog {
     ($(
         $(#[doc = $why:literal])*
-        $f16:ident $bf16:ident: $arch:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal $masks:ident
-            $strategy:ident { $($choice:tt)* } min_blocks $min_blocks:literal spills $spills:literal;
+        [$($name:ident $recipe:ident),*]: $arch:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal $masks:ident
+            $strategy:ident $choice:tt min_blocks $min_blocks:literal spills $spills:literal;
     )*) => {
-        catalog! { @kernels $(
-            $f16: $arch F16 D $d rows $rows keys $keys warps $warps $masks
-                $strategy { $($choice)* } min_blocks $min_blocks spills $spills;
-            $bf16: $arch Bf16 D $d rows $rows keys $keys warps $warps $masks
-                $strategy { $($choice)* } min_blocks $min_blocks spills $spills;
-        )* }
-    };
-
-    (@kernels $(
-        $name:ident: $arch:ident $dtype:ident D $d:literal rows $rows:literal keys $keys:literal warps $warps:literal $masks:ident
-            $strategy:ident { $($choice:tt)* } min_blocks $min_blocks:literal spills $spills:literal;
-    )*) => {
-        $(
+        $($(
             #[allow(non_camel_case_types)]
             enum $name {}
 
-            catalog!(@plan $strategy { $($choice)* } $name);
+            catalog!(@plan $strategy $choice $name);
 
             impl Config for $name {
-                type Format = format::$dtype;
+                type Scores = <format::$recipe as Recipe>::Scores;
+                type Values = <format::$recipe as Recipe>::Values;
+                type Output = <format::$recipe as Recipe>::Output;
                 const D: usize = $d;
                 const ROWS: usize = $rows;
                 const KEYS: usize = $keys;
                 const WARPS: usize = $warps;
                 const MASKED: bool = catalog!(@masked $masks);
-                const ROW_BYTES: usize = catalog!(@row_bytes $strategy $name);
                 const SHARED_BYTES: usize = catalog!(@shared_bytes $strategy $name);
             }
 
@@ -111,13 +101,13 @@ macro_rules! catalog {
                 <$name as Config>::SHARED_BYTES <= Arch::$arch.shared_limit(),
                 concat!(stringify!($name), ": the tile does not fit the target's shared memory")
             );
-        )*
+        )*)*
 
         /// Every kernel there is.
-        pub const CATALOG: &[Kernel] = &[$(Kernel {
+        pub const CATALOG: &[Kernel] = &[$($(Kernel {
             name: stringify!($name),
             arch: Arch::$arch,
-            dtype: Dtype::$dtype,
+            arithmetic: Arithmetic::$recipe,
             copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,
@@ -129,11 +119,11 @@ macro_rules! catalog {
             min_blocks: $min_blocks,
             barriers: catalog!(@barriers $strategy $name),
             spill_allowance: $spills,
-        }),*];
+        },)*)*];
 
         runs! {
             fn emulate(warp, params: Params, address) {
-                $($name => catalog!(@run $strategy { $($choice)* } $name, $d, $rows, $keys, $warps, $min_blocks, warp, params, address);)*
+                $($($name => catalog!(@run $strategy $choice $name, $recipe, $d, $rows, $keys, $warps, $min_blocks, warp, params, address);)*)*
             }
         }
     };
@@ -143,51 +133,56 @@ macro_rules! catalog {
 
     (@copies persist_d) => { Copies::Async };
     (@copies split_d) => { Copies::Async };
-    (@copies $tensor:ident) => { Copies::Tensor };
-    (@producer_warps tensor_persist_d $name:ident) => { <$name as TensorPersistD>::PRODUCER_WARPS };
-    (@producer_warps $strategy:ident $name:ident) => { 0 };
+    (@copies bulk_persist_d) => { Copies::Bulk };
+    (@copies bulk_split_d) => { Copies::Bulk };
+
+    (@producer_warps persist_d $name:ident) => { 0 };
+    (@producer_warps split_d $name:ident) => { 0 };
+    (@producer_warps bulk_persist_d $name:ident) => { <$name as BulkPersistD>::PRODUCER_WARPS };
+    (@producer_warps bulk_split_d $name:ident) => { 0 };
 
     (@plan persist_d { k_stages $k_stages:literal } $name:ident) => {
         impl PersistD for $name {
             const K_STAGES: usize = $k_stages;
         }
     };
-    (@plan tensor_persist_d { stages $stages:literal producer_warps $producer_warps:literal } $name:ident) => {
-        impl TensorPersistD for $name {
+    (@plan bulk_persist_d { stages $stages:literal producer_warps $producer_warps:literal } $name:ident) => {
+        impl BulkPersistD for $name {
             const PRODUCER_WARPS: usize = $producer_warps;
             const STAGES: usize = $stages;
         }
     };
-    (@plan split_d { $($choice:tt)* } $name:ident) => { catalog!(@plan_split_d { $($choice)* } false $name); };
-    (@plan tensor_split_d { $($choice:tt)* } $name:ident) => { catalog!(@plan_split_d { $($choice)* } true $name); };
+    (@plan split_d $choice:tt $name:ident) => { catalog!(@plan_split_d $choice false $name); };
+    (@plan bulk_split_d $choice:tt $name:ident) => { catalog!(@plan_split_d $choice true $name); };
     (@plan_split_d { key_warps $key_warps:literal step_panels $step_panels:literal slots $slots:literal }
-        $tensor:literal $name:ident) => {
+        $bulk:literal $name:ident) => {
         impl SplitD for $name {
             const KEY_WARPS: usize = $key_warps;
-            const TENSOR: bool = $tensor;
+            const BULK: bool = $bulk;
             const STEP_PANELS: usize = $step_panels;
             const SLOTS: usize = $slots;
         }
     };
 
-    (@row_bytes persist_d $name:ident) => { <$name as PersistD>::ROW };
-    (@row_bytes $panels:ident $name:ident) => { PANEL_ROW };
     (@shared_bytes persist_d $name:ident) => { <$name as PersistD>::END };
-    (@shared_bytes tensor_persist_d $name:ident) => { <$name as TensorPersistD>::END };
-    (@shared_bytes $split_d:ident $name:ident) => { <$name as SplitD>::END };
+    (@shared_bytes bulk_persist_d $name:ident) => { <$name as BulkPersistD>::END };
+    (@shared_bytes split_d $name:ident) => { <$name as SplitD>::END };
+    (@shared_bytes bulk_split_d $name:ident) => { <$name as SplitD>::END };
+
     (@barriers persist_d $name:ident) => { <$name as PersistD>::BARRIERS };
-    (@barriers tensor_persist_d $name:ident) => { <$name as TensorPersistD>::BARRIERS };
-    (@barriers $split_d:ident $name:ident) => { <$name as SplitD>::BARRIERS };
+    (@barriers bulk_persist_d $name:ident) => { <$name as BulkPersistD>::BARRIERS };
+    (@barriers split_d $name:ident) => { <$name as SplitD>::BARRIERS };
+    (@barriers bulk_split_d $name:ident) => { <$name as SplitD>::BARRIERS };
 
     // Lengths of register arrays are const parameters of their own: stable Rust computes none from a Config.
-    (@run persist_d { $($choice:tt)* } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
+    (@run persist_d { $($choice:tt)* } $name:ident, $recipe:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
         $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {{
         let _: u64 = $address;
         entry::persist_d::<_, $name, { $rows / 16 / $warps }, { $keys / 8 }, { $d / 8 }>($warp, $params)
     }};
-    (@run tensor_persist_d { stages $stages:literal producer_warps $producer_warps:literal } $name:ident, $d:literal, $rows:literal, $keys:literal, $warps:literal,
-        $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {
-        entry::tensor_persist_d::<
+    (@run bulk_persist_d { stages $stages:literal producer_warps $producer_warps:literal } $name:ident, $recipe:ident,
+        $d:literal, $rows:literal, $keys:literal, $warps:literal, $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {
+        entry::bulk_persist_d::<
             _,
             $name,
             { $rows / 16 / $warps },
@@ -199,10 +194,10 @@ macro_rules! catalog {
     (@run split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
         catalog!(@run_split_d StreamPanels $key_warps $($rest)*)
     };
-    (@run tensor_split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
-        catalog!(@run_split_d TensorPanels $key_warps $($rest)*)
+    (@run bulk_split_d { key_warps $key_warps:literal $($choice:tt)* } $($rest:tt)*) => {
+        catalog!(@run_split_d BulkPanels $key_warps $($rest)*)
     };
-    (@run_split_d $panels:ident $key_warps:literal $name:ident, $d:literal, $rows:literal, $keys:literal,
+    (@run_split_d $panels:ident $key_warps:literal $name:ident, $recipe:ident, $d:literal, $rows:literal, $keys:literal,
         $warps:literal, $min_blocks:literal, $warp:expr, $params:expr, $address:expr) => {
         entry::split_d::<
             _,
@@ -211,7 +206,6 @@ macro_rules! catalog {
             { $rows * $key_warps / 16 / $warps },
             { $keys / 8 / $key_warps },
             { $d / 8 / $key_warps },
-            { $keys / 16 },
         >($warp, $params, $address)
     };
 }
@@ -264,231 +258,186 @@ macro_rules! catalog {
 // any tile tried; taken are those with the most bytes in flight in 99 KiB (D = 512: 2 panels a step 4575 GB/s, 1 panel
 // 3988; a copy 4189).
 catalog! {
-    fwd_f16_sm89_persistd_64 fwd_bf16_sm89_persistd_64: Sm89 D 64 rows 128 keys 64 warps 4 plain
+    [fwd_f16_sm89_persistd_64 F16, fwd_bf16_sm89_persistd_64 Bf16]: Sm89 D 64 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 2 } min_blocks 2 spills 0;
-    fwd_f16_sm89_persistd_128 fwd_bf16_sm89_persistd_128: Sm89 D 128 rows 128 keys 64 warps 4 plain
+    [fwd_f16_sm89_persistd_128 F16, fwd_bf16_sm89_persistd_128 Bf16]: Sm89 D 128 rows 128 keys 64 warps 4 plain
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm89_splitd_192 fwd_bf16_sm89_splitd_192: Sm89 D 192 rows 64 keys 64 warps 4 plain
+    [fwd_f16_sm89_splitd_192 F16, fwd_bf16_sm89_splitd_192 Bf16]: Sm89 D 192 rows 64 keys 64 warps 4 plain
         split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
-    fwd_f16_sm89_persistd_256 fwd_bf16_sm89_persistd_256: Sm89 D 256 rows 64 keys 64 warps 4 plain
+    [fwd_f16_sm89_persistd_256 F16, fwd_bf16_sm89_persistd_256 Bf16]: Sm89 D 256 rows 64 keys 64 warps 4 plain
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm89_splitd_320 fwd_bf16_sm89_splitd_320: Sm89 D 320 rows 64 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_320 F16, fwd_bf16_sm89_splitd_320 Bf16]: Sm89 D 320 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_512 fwd_bf16_sm89_splitd_512: Sm89 D 512 rows 64 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_512 F16, fwd_bf16_sm89_splitd_512 Bf16]: Sm89 D 512 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_768 fwd_bf16_sm89_splitd_768: Sm89 D 768 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_768 F16, fwd_bf16_sm89_splitd_768 Bf16]: Sm89 D 768 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_1024 fwd_bf16_sm89_splitd_1024: Sm89 D 1024 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_1024 F16, fwd_bf16_sm89_splitd_1024 Bf16]: Sm89 D 1024 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_persistd_64 fwd_bf16_sm120f_persistd_64: Sm120f D 64 rows 128 keys 64 warps 4 plain
-        persist_d { k_stages 2 } min_blocks 2 spills 0;
-    /// Spills: one pair of words per step, stored once and loaded twice in 1450 instructions.
-    fwd_f16_sm120f_persistd_128 fwd_bf16_sm120f_persistd_128: Sm120f D 128 rows 128 keys 64 warps 4 plain
-        persist_d { k_stages 1 } min_blocks 2 spills 32;
-    fwd_f16_sm120f_splitd_192 fwd_bf16_sm120f_splitd_192: Sm120f D 192 rows 64 keys 64 warps 4 plain
+    [fwd_f16_sm120f_splitd_192 F16, fwd_bf16_sm120f_splitd_192 Bf16]: Sm120f D 192 rows 64 keys 64 warps 4 plain
         split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_persistd_256 fwd_bf16_sm120f_persistd_256: Sm120f D 256 rows 64 keys 64 warps 4 plain
-        persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_splitd_320 fwd_bf16_sm120f_splitd_320: Sm120f D 320 rows 64 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_512 fwd_bf16_sm120f_splitd_512: Sm120f D 512 rows 64 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_768 fwd_bf16_sm120f_splitd_768: Sm120f D 768 rows 32 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_1024 fwd_bf16_sm120f_splitd_1024: Sm120f D 1024 rows 32 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    /// Spills: about 35 words a step of a tile, of 1350 instructions: half the rows would spill nothing and is 10 % slower.
-    fwd_f16_sm90a_splitd_320 fwd_bf16_sm90a_splitd_320: Sm90a D 320 rows 128 keys 64 warps 8 plain
-        split_d { key_warps 2 step_panels 5 slots 2 } min_blocks 1 spills 272;
-    /// Spills: a few words outside the products.
-    fwd_f16_sm90a_splitd_512 fwd_bf16_sm90a_splitd_512: Sm90a D 512 rows 64 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 32;
-    /// Spills: about 30 words a tile, of 2600 instructions: half the keys would hardly spill and is 7 % slower.
-    fwd_f16_sm90a_splitd_640 fwd_bf16_sm90a_splitd_640: Sm90a D 640 rows 64 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 268;
-    /// Spills: 192 of 255 registers are output: 47 words a tile; half the rows would spill nothing and is 18 % slower.
-    fwd_f16_sm90a_splitd_768 fwd_bf16_sm90a_splitd_768: Sm90a D 768 rows 64 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 404;
-    fwd_f16_sm90a_splitd_1024 fwd_bf16_sm90a_splitd_1024: Sm90a D 1024 rows 32 keys 128 warps 8 plain
-        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm89_persistd_64_masked fwd_bf16_sm89_persistd_64_masked: Sm89 D 64 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm89_persistd_64_masked F16, fwd_bf16_sm89_persistd_64_masked Bf16]: Sm89 D 64 rows 64 keys 64 warps 4 masked
         persist_d { k_stages 2 } min_blocks 2 spills 0;
-    fwd_f16_sm89_persistd_128_masked fwd_bf16_sm89_persistd_128_masked: Sm89 D 128 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm89_persistd_128_masked F16, fwd_bf16_sm89_persistd_128_masked Bf16]: Sm89 D 128 rows 64 keys 64 warps 4 masked
         persist_d { k_stages 1 } min_blocks 2 spills 0;
     /// Spills: words of the mask's addresses, and only where there is a mask.
-    fwd_f16_sm89_splitd_192_masked fwd_bf16_sm89_splitd_192_masked: Sm89 D 192 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm89_splitd_192_masked F16, fwd_bf16_sm89_splitd_192_masked Bf16]: Sm89 D 192 rows 64 keys 64 warps 4 masked
         split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 72;
     /// Spills: as above.
-    fwd_f16_sm89_persistd_256_masked fwd_bf16_sm89_persistd_256_masked: Sm89 D 256 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm89_persistd_256_masked F16, fwd_bf16_sm89_persistd_256_masked Bf16]: Sm89 D 256 rows 64 keys 64 warps 4 masked
         persist_d { k_stages 1 } min_blocks 2 spills 12;
-    fwd_f16_sm89_splitd_320_masked fwd_bf16_sm89_splitd_320_masked: Sm89 D 320 rows 64 keys 64 warps 8 masked
+    [fwd_f16_sm89_splitd_320_masked F16, fwd_bf16_sm89_splitd_320_masked Bf16]: Sm89 D 320 rows 64 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_512_masked fwd_bf16_sm89_splitd_512_masked: Sm89 D 512 rows 64 keys 64 warps 8 masked
+    [fwd_f16_sm89_splitd_512_masked F16, fwd_bf16_sm89_splitd_512_masked Bf16]: Sm89 D 512 rows 64 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_768_masked fwd_bf16_sm89_splitd_768_masked: Sm89 D 768 rows 32 keys 64 warps 8 masked
+    [fwd_f16_sm89_splitd_768_masked F16, fwd_bf16_sm89_splitd_768_masked Bf16]: Sm89 D 768 rows 32 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_1024_masked fwd_bf16_sm89_splitd_1024_masked: Sm89 D 1024 rows 32 keys 64 warps 8 masked
+    [fwd_f16_sm89_splitd_1024_masked F16, fwd_bf16_sm89_splitd_1024_masked Bf16]: Sm89 D 1024 rows 32 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_decode_64 fwd_bf16_sm89_decode_64: Sm89 D 64 rows 16 keys 128 warps 4 masked
+    [fwd_f16_sm89_decode_64 F16, fwd_bf16_sm89_decode_64 Bf16]: Sm89 D 64 rows 16 keys 128 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 2 } min_blocks 3 spills 0;
-    fwd_f16_sm89_decode_128 fwd_bf16_sm89_decode_128: Sm89 D 128 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_128 F16, fwd_bf16_sm89_decode_128 Bf16]: Sm89 D 128 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
-    fwd_f16_sm89_decode_192 fwd_bf16_sm89_decode_192: Sm89 D 192 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_192 F16, fwd_bf16_sm89_decode_192 Bf16]: Sm89 D 192 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 2 spills 0;
-    fwd_f16_sm89_decode_256 fwd_bf16_sm89_decode_256: Sm89 D 256 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_256 F16, fwd_bf16_sm89_decode_256 Bf16]: Sm89 D 256 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
-    fwd_f16_sm89_decode_320 fwd_bf16_sm89_decode_320: Sm89 D 320 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_320 F16, fwd_bf16_sm89_decode_320 Bf16]: Sm89 D 320 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
-    fwd_f16_sm89_decode_512 fwd_bf16_sm89_decode_512: Sm89 D 512 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_512 F16, fwd_bf16_sm89_decode_512 Bf16]: Sm89 D 512 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 2 spills 0;
-    fwd_f16_sm89_decode_768 fwd_bf16_sm89_decode_768: Sm89 D 768 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_768 F16, fwd_bf16_sm89_decode_768 Bf16]: Sm89 D 768 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm89_decode_1024 fwd_bf16_sm89_decode_1024: Sm89 D 1024 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm89_decode_1024 F16, fwd_bf16_sm89_decode_1024 Bf16]: Sm89 D 1024 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_persistd_64_masked fwd_bf16_sm120f_persistd_64_masked: Sm120f D 64 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm120f_persistd_64_masked F16, fwd_bf16_sm120f_persistd_64_masked Bf16]: Sm120f D 64 rows 64 keys 64 warps 4 masked
         persist_d { k_stages 2 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_persistd_128_masked fwd_bf16_sm120f_persistd_128_masked: Sm120f D 128 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm120f_persistd_128_masked F16, fwd_bf16_sm120f_persistd_128_masked Bf16]: Sm120f D 128 rows 64 keys 64 warps 4 masked
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_splitd_192_masked fwd_bf16_sm120f_splitd_192_masked: Sm120f D 192 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm120f_splitd_192_masked F16, fwd_bf16_sm120f_splitd_192_masked Bf16]: Sm120f D 192 rows 64 keys 64 warps 4 masked
         split_d { key_warps 2 step_panels 3 slots 2 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_persistd_256_masked fwd_bf16_sm120f_persistd_256_masked: Sm120f D 256 rows 64 keys 64 warps 4 masked
+    [fwd_f16_sm120f_persistd_256_masked F16, fwd_bf16_sm120f_persistd_256_masked Bf16]: Sm120f D 256 rows 64 keys 64 warps 4 masked
         persist_d { k_stages 1 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_splitd_320_masked fwd_bf16_sm120f_splitd_320_masked: Sm120f D 320 rows 64 keys 64 warps 8 masked
+    [fwd_f16_sm120f_splitd_320_masked F16, fwd_bf16_sm120f_splitd_320_masked Bf16]: Sm120f D 320 rows 64 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_512_masked fwd_bf16_sm120f_splitd_512_masked: Sm120f D 512 rows 64 keys 64 warps 8 masked
+    [fwd_f16_sm120f_splitd_512_masked F16, fwd_bf16_sm120f_splitd_512_masked Bf16]: Sm120f D 512 rows 64 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_768_masked fwd_bf16_sm120f_splitd_768_masked: Sm120f D 768 rows 32 keys 64 warps 8 masked
+    [fwd_f16_sm120f_splitd_768_masked F16, fwd_bf16_sm120f_splitd_768_masked Bf16]: Sm120f D 768 rows 32 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_1024_masked fwd_bf16_sm120f_splitd_1024_masked: Sm120f D 1024 rows 32 keys 64 warps 8 masked
+    [fwd_f16_sm120f_splitd_1024_masked F16, fwd_bf16_sm120f_splitd_1024_masked Bf16]: Sm120f D 1024 rows 32 keys 64 warps 8 masked
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_decode_64 fwd_bf16_sm120f_decode_64: Sm120f D 64 rows 16 keys 128 warps 4 masked
+    [fwd_f16_sm120f_decode_64 F16, fwd_bf16_sm120f_decode_64 Bf16]: Sm120f D 64 rows 16 keys 128 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 2 } min_blocks 3 spills 0;
-    fwd_f16_sm120f_decode_128 fwd_bf16_sm120f_decode_128: Sm120f D 128 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_128 F16, fwd_bf16_sm120f_decode_128 Bf16]: Sm120f D 128 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_decode_192 fwd_bf16_sm120f_decode_192: Sm120f D 192 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_192 F16, fwd_bf16_sm120f_decode_192 Bf16]: Sm120f D 192 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_decode_256 fwd_bf16_sm120f_decode_256: Sm120f D 256 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_256 F16, fwd_bf16_sm120f_decode_256 Bf16]: Sm120f D 256 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_decode_320 fwd_bf16_sm120f_decode_320: Sm120f D 320 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_320 F16, fwd_bf16_sm120f_decode_320 Bf16]: Sm120f D 320 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_decode_512 fwd_bf16_sm120f_decode_512: Sm120f D 512 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_512 F16, fwd_bf16_sm120f_decode_512 Bf16]: Sm120f D 512 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 2 spills 0;
-    fwd_f16_sm120f_decode_768 fwd_bf16_sm120f_decode_768: Sm120f D 768 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_768 F16, fwd_bf16_sm120f_decode_768 Bf16]: Sm120f D 768 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_decode_1024 fwd_bf16_sm120f_decode_1024: Sm120f D 1024 rows 16 keys 64 warps 4 masked
+    [fwd_f16_sm120f_decode_1024 F16, fwd_bf16_sm120f_decode_1024 Bf16]: Sm120f D 1024 rows 16 keys 64 warps 4 masked
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    /// Spills: words of the mask's addresses, and what the plain kernel spills.
-    fwd_f16_sm90a_splitd_320_masked fwd_bf16_sm90a_splitd_320_masked: Sm90a D 320 rows 128 keys 64 warps 8 masked
-        split_d { key_warps 2 step_panels 5 slots 2 } min_blocks 1 spills 832;
-    /// Spills: words of the mask's addresses, and what the plain kernel spills.
-    fwd_f16_sm90a_splitd_512_masked fwd_bf16_sm90a_splitd_512_masked: Sm90a D 512 rows 64 keys 128 warps 8 masked
-        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 380;
-    /// Spills: words of the mask's addresses, and what the plain kernel spills.
-    fwd_f16_sm90a_splitd_640_masked fwd_bf16_sm90a_splitd_640_masked: Sm90a D 640 rows 64 keys 128 warps 8 masked
-        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 972;
-    /// Spills: words of the mask's addresses, and what the plain kernel spills.
-    fwd_f16_sm90a_splitd_768_masked fwd_bf16_sm90a_splitd_768_masked: Sm90a D 768 rows 64 keys 64 warps 8 masked
-        split_d { key_warps 4 step_panels 6 slots 2 } min_blocks 1 spills 704;
-    fwd_f16_sm90a_splitd_1024_masked fwd_bf16_sm90a_splitd_1024_masked: Sm90a D 1024 rows 32 keys 128 warps 8 masked
-        split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_384 fwd_bf16_sm89_splitd_384: Sm89 D 384 rows 64 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_384 F16, fwd_bf16_sm89_splitd_384 Bf16]: Sm89 D 384 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_448 fwd_bf16_sm89_splitd_448: Sm89 D 448 rows 64 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_448 F16, fwd_bf16_sm89_splitd_448 Bf16]: Sm89 D 448 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_576 fwd_bf16_sm89_splitd_576: Sm89 D 576 rows 32 keys 128 warps 8 plain
+    [fwd_f16_sm89_splitd_576 F16, fwd_bf16_sm89_splitd_576 Bf16]: Sm89 D 576 rows 32 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_640 fwd_bf16_sm89_splitd_640: Sm89 D 640 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_640 F16, fwd_bf16_sm89_splitd_640 Bf16]: Sm89 D 640 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_704 fwd_bf16_sm89_splitd_704: Sm89 D 704 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_704 F16, fwd_bf16_sm89_splitd_704 Bf16]: Sm89 D 704 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_832 fwd_bf16_sm89_splitd_832: Sm89 D 832 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_832 F16, fwd_bf16_sm89_splitd_832 Bf16]: Sm89 D 832 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_896 fwd_bf16_sm89_splitd_896: Sm89 D 896 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_896 F16, fwd_bf16_sm89_splitd_896 Bf16]: Sm89 D 896 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm89_splitd_960 fwd_bf16_sm89_splitd_960: Sm89 D 960 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm89_splitd_960 F16, fwd_bf16_sm89_splitd_960 Bf16]: Sm89 D 960 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_384 fwd_bf16_sm120f_splitd_384: Sm120f D 384 rows 64 keys 64 warps 8 plain
+    [fwd_f16_sm120f_splitd_384 F16, fwd_bf16_sm120f_splitd_384 Bf16]: Sm120f D 384 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_448 fwd_bf16_sm120f_splitd_448: Sm120f D 448 rows 64 keys 64 warps 8 plain
+    [fwd_f16_sm120f_splitd_448 F16, fwd_bf16_sm120f_splitd_448 Bf16]: Sm120f D 448 rows 64 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_576 fwd_bf16_sm120f_splitd_576: Sm120f D 576 rows 32 keys 128 warps 8 plain
+    [fwd_f16_sm120f_splitd_576 F16, fwd_bf16_sm120f_splitd_576 Bf16]: Sm120f D 576 rows 32 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_640 fwd_bf16_sm120f_splitd_640: Sm120f D 640 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm120f_splitd_704 F16, fwd_bf16_sm120f_splitd_704 Bf16]: Sm120f D 704 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_704 fwd_bf16_sm120f_splitd_704: Sm120f D 704 rows 32 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_832 fwd_bf16_sm120f_splitd_832: Sm120f D 832 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm120f_splitd_832 F16, fwd_bf16_sm120f_splitd_832 Bf16]: Sm120f D 832 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_896 fwd_bf16_sm120f_splitd_896: Sm120f D 896 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm120f_splitd_896 F16, fwd_bf16_sm120f_splitd_896 Bf16]: Sm120f D 896 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_960 fwd_bf16_sm120f_splitd_960: Sm120f D 960 rows 32 keys 64 warps 8 plain
+    [fwd_f16_sm120f_splitd_960 F16, fwd_bf16_sm120f_splitd_960 Bf16]: Sm120f D 960 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_persistd_64_tma fwd_bf16_sm90a_persistd_64_tma: Sm90a D 64 rows 128 keys 64 warps 4 plain
-        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 2 spills 0;
-    fwd_f16_sm90a_persistd_192_tma fwd_bf16_sm90a_persistd_192_tma: Sm90a D 192 rows 128 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_persistd_256_tma fwd_bf16_sm90a_persistd_256_tma: Sm90a D 256 rows 64 keys 64 warps 4 plain
-        tensor_persist_d { stages 1 producer_warps 0 } min_blocks 2 spills 0;
-    fwd_f16_sm90a_splitd_320_tma fwd_bf16_sm90a_splitd_320_tma: Sm90a D 320 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_384_tma fwd_bf16_sm90a_splitd_384_tma: Sm90a D 384 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_448_tma fwd_bf16_sm90a_splitd_448_tma: Sm90a D 448 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_512_tma fwd_bf16_sm90a_splitd_512_tma: Sm90a D 512 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_persistd_64_tma F16, fwd_bf16_sm90a_persistd_64_tma Bf16]: Sm90a D 64 rows 128 keys 64 warps 4 plain
+        bulk_persist_d { stages 2 producer_warps 4 } min_blocks 2 spills 0;
+    [fwd_f16_sm90a_persistd_192_tma F16, fwd_bf16_sm90a_persistd_192_tma Bf16]: Sm90a D 192 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_persistd_256_tma F16, fwd_bf16_sm90a_persistd_256_tma Bf16]: Sm90a D 256 rows 64 keys 64 warps 4 plain
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 2 spills 0;
+    [fwd_f16_sm90a_splitd_320_tma F16, fwd_bf16_sm90a_splitd_320_tma Bf16]: Sm90a D 320 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_384_tma F16, fwd_bf16_sm90a_splitd_384_tma Bf16]: Sm90a D 384 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 3 slots 3 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_448_tma F16, fwd_bf16_sm90a_splitd_448_tma Bf16]: Sm90a D 448 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_512_tma F16, fwd_bf16_sm90a_splitd_512_tma Bf16]: Sm90a D 512 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 0;
     /// Spills: a few words a tile.
-    fwd_f16_sm90a_splitd_576_tma fwd_bf16_sm90a_splitd_576_tma: Sm90a D 576 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 32;
+    [fwd_f16_sm90a_splitd_576_tma F16, fwd_bf16_sm90a_splitd_576_tma Bf16]: Sm90a D 576 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 32;
     /// Spills: about 20 words a tile, of 3000 instructions: half the keys would hardly spill and is 17 % slower.
-    fwd_f16_sm90a_splitd_640_tma fwd_bf16_sm90a_splitd_640_tma: Sm90a D 640 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 144;
+    [fwd_f16_sm90a_splitd_640_tma F16, fwd_bf16_sm90a_splitd_640_tma Bf16]: Sm90a D 640 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 144;
     /// Spills: as at 640.
-    fwd_f16_sm90a_splitd_704_tma fwd_bf16_sm90a_splitd_704_tma: Sm90a D 704 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 388;
+    [fwd_f16_sm90a_splitd_704_tma F16, fwd_bf16_sm90a_splitd_704_tma Bf16]: Sm90a D 704 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 388;
     /// Spills: 192 of 255 registers are output; half the keys would spill a fifth of it and is 15 % slower.
-    fwd_f16_sm90a_splitd_768_tma fwd_bf16_sm90a_splitd_768_tma: Sm90a D 768 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 476;
+    [fwd_f16_sm90a_splitd_768_tma F16, fwd_bf16_sm90a_splitd_768_tma Bf16]: Sm90a D 768 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 476;
     /// Spills: 208 of 255 registers are output; half the rows would spill nothing and is 13 % slower.
-    fwd_f16_sm90a_splitd_832_tma fwd_bf16_sm90a_splitd_832_tma: Sm90a D 832 rows 64 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 1272;
-    fwd_f16_sm90a_splitd_896_tma fwd_bf16_sm90a_splitd_896_tma: Sm90a D 896 rows 32 keys 128 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_832_tma F16, fwd_bf16_sm90a_splitd_832_tma Bf16]: Sm90a D 832 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 1272;
+    [fwd_f16_sm90a_splitd_896_tma F16, fwd_bf16_sm90a_splitd_896_tma Bf16]: Sm90a D 896 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
     /// Spills: a few words a tile.
-    fwd_f16_sm90a_splitd_960_tma fwd_bf16_sm90a_splitd_960_tma: Sm90a D 960 rows 48 keys 128 warps 12 plain
-        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 64;
-    fwd_f16_sm90a_splitd_1024_tma fwd_bf16_sm90a_splitd_1024_tma: Sm90a D 1024 rows 32 keys 256 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm90a_splitd_320_tma_masked fwd_bf16_sm90a_splitd_320_tma_masked: Sm90a D 320 rows 64 keys 128 warps 8 masked
-        tensor_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_960_tma F16, fwd_bf16_sm90a_splitd_960_tma Bf16]: Sm90a D 960 rows 48 keys 128 warps 12 plain
+        bulk_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 64;
+    [fwd_f16_sm90a_splitd_1024_tma F16, fwd_bf16_sm90a_splitd_1024_tma Bf16]: Sm90a D 1024 rows 32 keys 256 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_320_tma_masked F16, fwd_bf16_sm90a_splitd_320_tma_masked Bf16]: Sm90a D 320 rows 64 keys 128 warps 8 masked
+        bulk_split_d { key_warps 4 step_panels 5 slots 2 } min_blocks 1 spills 0;
     /// Spills: words of the mask's addresses.
-    fwd_f16_sm90a_splitd_512_tma_masked fwd_bf16_sm90a_splitd_512_tma_masked: Sm90a D 512 rows 64 keys 128 warps 8 masked
-        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 192;
+    [fwd_f16_sm90a_splitd_512_tma_masked F16, fwd_bf16_sm90a_splitd_512_tma_masked Bf16]: Sm90a D 512 rows 64 keys 128 warps 8 masked
+        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 192;
     /// Spills: words of the mask's addresses, and what the plain kernel spills.
-    fwd_f16_sm90a_splitd_640_tma_masked fwd_bf16_sm90a_splitd_640_tma_masked: Sm90a D 640 rows 64 keys 128 warps 8 masked
-        tensor_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 840;
+    [fwd_f16_sm90a_splitd_640_tma_masked F16, fwd_bf16_sm90a_splitd_640_tma_masked Bf16]: Sm90a D 640 rows 64 keys 128 warps 8 masked
+        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 840;
     /// Spills: words of the mask's addresses, and what the plain kernel spills.
-    fwd_f16_sm90a_splitd_768_tma_masked fwd_bf16_sm90a_splitd_768_tma_masked: Sm90a D 768 rows 64 keys 128 warps 8 masked
-        tensor_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 1752;
-    fwd_f16_sm90a_splitd_1024_tma_masked fwd_bf16_sm90a_splitd_1024_tma_masked: Sm90a D 1024 rows 32 keys 256 warps 8 masked
-        tensor_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_persistd_64_tma fwd_bf16_sm120f_persistd_64_tma: Sm120f D 64 rows 128 keys 64 warps 8 plain
-        tensor_persist_d { stages 3 producer_warps 4 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_persistd_128_tma fwd_bf16_sm120f_persistd_128_tma: Sm120f D 128 rows 128 keys 64 warps 8 plain
-        tensor_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    [fwd_f16_sm90a_splitd_768_tma_masked F16, fwd_bf16_sm90a_splitd_768_tma_masked Bf16]: Sm90a D 768 rows 64 keys 128 warps 8 masked
+        bulk_split_d { key_warps 4 step_panels 3 slots 2 } min_blocks 1 spills 1752;
+    [fwd_f16_sm90a_splitd_1024_tma_masked F16, fwd_bf16_sm90a_splitd_1024_tma_masked Bf16]: Sm90a D 1024 rows 32 keys 256 warps 8 masked
+        bulk_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_persistd_64_tma F16, fwd_bf16_sm120f_persistd_64_tma Bf16]: Sm120f D 64 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 3 producer_warps 1 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_persistd_128_tma F16, fwd_bf16_sm120f_persistd_128_tma Bf16]: Sm120f D 128 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
     /// Spills: two words.
-    fwd_f16_sm120f_persistd_192_tma fwd_bf16_sm120f_persistd_192_tma: Sm120f D 192 rows 128 keys 64 warps 8 plain
-        tensor_persist_d { stages 1 producer_warps 4 } min_blocks 1 spills 16;
-    fwd_f16_sm120f_persistd_256_tma fwd_bf16_sm120f_persistd_256_tma: Sm120f D 256 rows 64 keys 64 warps 4 plain
-        tensor_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_320_tma fwd_bf16_sm120f_splitd_320_tma: Sm120f D 320 rows 64 keys 64 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_512_tma fwd_bf16_sm120f_splitd_512_tma: Sm120f D 512 rows 64 keys 64 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_768_tma fwd_bf16_sm120f_splitd_768_tma: Sm120f D 768 rows 32 keys 64 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_1024_tma fwd_bf16_sm120f_splitd_1024_tma: Sm120f D 1024 rows 32 keys 64 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
-    fwd_f16_sm120f_splitd_640_tma fwd_bf16_sm120f_splitd_640_tma: Sm120f D 640 rows 32 keys 64 warps 8 plain
-        tensor_split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_persistd_192_tma F16, fwd_bf16_sm120f_persistd_192_tma Bf16]: Sm120f D 192 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 1 producer_warps 1 } min_blocks 1 spills 16;
+    [fwd_f16_sm120f_persistd_256_tma F16, fwd_bf16_sm120f_persistd_256_tma Bf16]: Sm120f D 256 rows 64 keys 64 warps 4 plain
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_splitd_320_tma F16, fwd_bf16_sm120f_splitd_320_tma Bf16]: Sm120f D 320 rows 64 keys 64 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_splitd_512_tma F16, fwd_bf16_sm120f_splitd_512_tma Bf16]: Sm120f D 512 rows 64 keys 64 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_splitd_768_tma F16, fwd_bf16_sm120f_splitd_768_tma Bf16]: Sm120f D 768 rows 32 keys 64 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_splitd_1024_tma F16, fwd_bf16_sm120f_splitd_1024_tma Bf16]: Sm120f D 1024 rows 32 keys 64 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    [fwd_f16_sm120f_splitd_640_tma F16, fwd_bf16_sm120f_splitd_640_tma Bf16]: Sm120f D 640 rows 32 keys 64 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
 }

@@ -1,11 +1,13 @@
 //! Whole rows of Q, K and V in shared memory, `mma.sync`; how they come there is the pipeline's affair.
 
 use cuda_std::Warp;
+use cuda_std::swizzle::CHUNK;
 
 use crate::abi::Params;
 use crate::config::Config;
 use crate::dropout;
 use crate::epilogue;
+use crate::format::{Output, Scores, Values};
 use crate::mask;
 use crate::matmul;
 use crate::pipeline::KeyTiles;
@@ -29,19 +31,21 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     C: Config,
     T: KeyTiles<W, C>,
 {
-    let o = Operands::new(params, &work).o;
+    let o = Operands::new::<C>(params, &work).o;
     let warp_row = warp.warp_id() * 16 * M as u32;
     let query = tiles.query().place_a(warp, warp_row);
 
-    let mut softmax = Softmax::<W, M>::new(warp, params);
+    let mut softmax = Softmax::<W, C::Values, M>::new(warp, params);
     let mut output = Accumulator::<W, M, O>::zero(warp);
     let mut key = work.first_key;
     while key < work.keys {
         let keys = tiles.keys(key);
-        let mut scores = Accumulator::<W, M, N>::zero(warp);
+        let mut sums = matmul::no_sums::<W, C, M, N>(warp);
+        let (keys, steps) = (keys.place_b_by_columns(warp, 0), C::D / (2 * C::Scores::CHUNK));
         // SAFETY: the tile has arrived.
-        unsafe { matmul::add_scores(warp, &mut scores, query, keys.place_b_by_columns(warp, 0), C::D / 16) };
+        unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, steps) };
         tiles.release_keys(key);
+        let mut scores = matmul::scores::<W, C, M, N>(warp, &sums);
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
         // SAFETY: the caller's.
@@ -49,11 +53,11 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         softmax.update(&mut scores, &mut output);
         dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key);
 
-        let values = tiles.values().place_b_by_rows(warp, 0);
-        for k in 0..N / 2 {
+        let values = C::Values::place(warp, tiles.values(), 0);
+        for k in 0..C::KEYS / (2 * C::Values::CHUNK) {
             let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, k);
             // SAFETY: the tile has arrived.
-            unsafe { matmul::add_values(warp, &mut output, p, values, k, 0, O) };
+            unsafe { matmul::add_values::<W, C, M, O>(warp, &mut output, p, values, k, 0, O) };
         }
         tiles.release_values(key);
         key += C::KEYS as u32;
@@ -71,9 +75,18 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
             epilogue::store_part(warp, &output, params, &work, warp_row, 0, 0..O);
             epilogue::store_part_statistics(warp, &references, &sums, params, &work, warp_row);
         } else {
-            epilogue::stage(warp, &output, staging, warp_row, 0, 0, O);
-            warp.sync_warp();
-            epilogue::store(warp, staging, warp_row, 16 * M as u32, C::D / 8, o);
+            // The query tile's rows may be shorter than the output's.
+            let columns = C::QUERY.row_bytes / CHUNK as usize;
+            for first in (0..O).step_by(columns) {
+                let columns = columns.min(O - first);
+                let pack = |low, high| C::Output::pack(warp, params, low, high);
+                epilogue::stage(warp, &output, staging, warp_row, 0, first, columns, pack);
+                warp.sync_warp();
+                epilogue::store(warp, staging, warp_row, 16 * M as u32, columns, o.skip_chunks(first as u32));
+                if first + columns < O {
+                    warp.sync_warp();
+                }
+            }
             epilogue::store_lse(warp, &lse, params, &work, warp_row);
         }
     }

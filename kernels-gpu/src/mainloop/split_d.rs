@@ -8,9 +8,10 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{PANEL, SplitD};
+use crate::config::{PANEL, PANEL_ROW, SplitD};
 use crate::dropout;
 use crate::epilogue;
+use crate::format::{OUTPUT_CHUNK, Output, Values};
 use crate::mask;
 use crate::matmul;
 use crate::pipeline::{Panels, Ring};
@@ -18,15 +19,15 @@ use crate::schedule::Work;
 use crate::softmax::Softmax;
 use crate::tile::{Accumulator, Operands, SharedTile, Statistics};
 
-/// One CTA's work: each warp has `M` tiles of 16 query rows, `N` tiles of 8 keys for the scores, `O` tiles of 8 output
-/// columns, and `K` steps of 16 along the keys for the output.
+/// One CTA's work: each warp has `M` tiles of 16 query rows, `N` tiles of 8 keys for the scores, and `O` tiles of 8 output
+/// columns.
 ///
 /// # Safety
 /// `params` describes live buffers; with bulk copies, `address` is that of the parameters, whose tensor maps are
 /// made.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, const K: usize>(
+pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
     warp: W,
     params: &Params,
     work: Work,
@@ -36,7 +37,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
     C: SplitD,
     P: Panels<W, C>,
 {
-    let operands = Operands::new(params, &work);
+    let operands = Operands::new::<C>(params, &work);
     let o = operands.o;
     let (key_warp, row_warp) = (warp.warp_id() % C::KEY_WARPS as u32, warp.warp_id() / C::KEY_WARPS as u32);
     let warp_row = row_warp * 16 * M as u32;
@@ -44,18 +45,19 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
     // Column tiles, and chunks, of each panel that are this warp's.
     let columns = PANEL / 8 / C::KEY_WARPS;
     let warp_chunk = key_warp * columns as u32;
-    let panel = |index: usize| SharedTile::<C>::at(warp, (index * C::Q_PANEL) as u32);
-    let probabilities = |index: usize| SharedTile::<C>::at(warp, (C::P_OFFSET + index * C::Q_PANEL) as u32);
+    let panel = |index: usize| SharedTile::rows(warp, index * C::Q_PANEL, PANEL_ROW);
+    let probabilities = |index: usize| SharedTile::rows(warp, C::P_OFFSET + index * C::Q_PANEL, PANEL_ROW);
+    let pack_output = |low, high| C::Output::pack(warp, params, low, high);
     let statistics = Statistics::<W, C>::new(warp, warp_row, key_warp);
 
-    let mut softmax = Softmax::<W, M>::new(warp, params);
+    let mut softmax = Softmax::<W, C::Values, M>::new(warp, params);
     let mut output = Accumulator::<W, M, O>::zero(warp);
     // SAFETY: here and in all blocks below, shared memory is as large as the plan says, tiles that the ring hands out have
     // arrived, and what warps exchange lies between two barriers.
     let mut ring = unsafe { Ring::<W, P>::start(warp, &operands, &work, address) };
     let mut key = work.first_key;
     while key < work.keys {
-        let mut scores = Accumulator::<W, M, N>::zero(warp);
+        let mut sums = matmul::no_sums::<W, C, M, N>(warp);
         for step in 0..C::STEPS {
             let slot = ring.step(step);
             for i in 0..C::STEP_PANELS {
@@ -63,9 +65,11 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
                 let keys = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_columns(warp, warp_key);
                 let query = panel(index).place_a(warp, warp_row);
                 // SAFETY: see above.
-                unsafe { matmul::add_scores(warp, &mut scores, query, keys, PANEL / 16) };
+                unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, PANEL / 16) };
             }
         }
+
+        let mut scores = matmul::scores::<W, C, M, N>(warp, &sums);
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
         // SAFETY: see above.
@@ -84,7 +88,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
         let (p_panel, p_chunk) = (warp_key / PANEL as u32, warp_key % PANEL as u32 / 8);
         let to = probabilities(0).skip_bytes(p_panel * C::Q_PANEL as u32);
         // SAFETY: see above.
-        unsafe { epilogue::stage(warp, &scores, to, warp_row, p_chunk, 0, N) };
+        unsafe { matmul::share_probabilities::<W, C, M, N>(warp, &scores, to, warp_row, p_chunk) };
         warp.sync_threads();
 
         for step in 0..C::STEPS {
@@ -93,7 +97,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
             }
             // All probabilities of a step's panels at once would not leave the output enough registers: they are read
             // again for each step, 16 keys at a time.
-            for k in 0..K {
+            for k in 0..C::KEYS / 16 {
                 let place = probabilities(k / (PANEL / 16)).place_a(warp, warp_row);
                 let mut p = [[warp.splat(0); 4]; M];
                 for m in 0..M {
@@ -102,10 +106,13 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
                 }
                 for i in 0..C::STEP_PANELS {
                     let Some(index) = C::panel(step, i) else { continue };
-                    let values = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_rows(warp, warp_chunk);
+                    let values = slot.skip_bytes((i * C::KV_PANEL) as u32);
+                    let values = C::Values::place(warp, values, warp_chunk);
                     let first = columns * index;
                     // SAFETY: see above.
-                    unsafe { matmul::add_values(warp, &mut output, p, values, k, first, columns) };
+                    unsafe {
+                        matmul::add_values::<W, C, M, O>(warp, &mut output, p, values, k, first, columns);
+                    }
                 }
             }
         }
@@ -140,14 +147,15 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize, c
     for index in 0..C::PANELS {
         // SAFETY: Q is no longer needed, and its panels are where the output is staged.
         unsafe {
-            epilogue::stage(warp, &output, panel(index), warp_row, warp_chunk, columns * index, columns)
+            let first = columns * index;
+            epilogue::stage(warp, &output, panel(index), warp_row, warp_chunk, first, columns, pack_output);
         };
     }
     warp.sync_threads();
     let rows = (C::ROWS / C::WARPS) as u32;
     let first_row = warp.warp_id() * rows;
     for index in 0..C::PANELS {
-        let o = o.skip_rows(first_row).skip_columns((index * PANEL) as u32);
+        let o = o.skip_rows(first_row).skip_chunks((index * PANEL / OUTPUT_CHUNK) as u32);
         // SAFETY: see above; the output is the caller's.
         unsafe { epilogue::store(warp, panel(index), first_row, rows, PANEL / 8, o) };
     }

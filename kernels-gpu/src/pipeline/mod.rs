@@ -5,19 +5,19 @@
 //! barrier says that every warp is done with what it read before, which frees a slot.
 //!
 //! By bulk copies, one lane asks for a whole box, and an mbarrier says that its bytes are there. With whole rows, mbarriers
-//! also say when a slot is free, so that warps need not meet ([`TensorTiles`]). With panels they meet anyway.
+//! also say when a slot is free, so that warps need not meet ([`BulkTiles`]). With panels they meet anyway.
 
+mod bulk_panels;
+mod bulk_tiles;
 mod ring;
 mod stream;
 mod stream_panels;
-mod tensor_panels;
-mod tensor_tiles;
 mod tiles;
 
+pub use bulk_panels::BulkPanels;
+pub use bulk_tiles::BulkTiles;
 pub use ring::{Panels, Ring};
 pub use stream_panels::StreamPanels;
-pub use tensor_panels::TensorPanels;
-pub use tensor_tiles::TensorTiles;
 pub use tiles::Tiles;
 
 use cuda_std::Warp;
@@ -27,11 +27,11 @@ use crate::tile::SharedTile;
 /// Whole tiles of K and V, in the order in which the main loop takes them.
 pub trait KeyTiles<W: Warp, C> {
     /// The query tile.
-    fn query(&self) -> SharedTile<C>;
+    fn query(&self) -> SharedTile;
 
     /// The tile of K that begins at key `key`, arrived. Call once per tile, in order.
     #[track_caller]
-    fn keys(&mut self, key: u32) -> SharedTile<C>;
+    fn keys(&mut self, key: u32) -> SharedTile;
 
     /// This warp has read the tile of K that begins at key `key`.
     #[track_caller]
@@ -39,7 +39,7 @@ pub trait KeyTiles<W: Warp, C> {
 
     /// The tile of V beside the last tile of K, arrived.
     #[track_caller]
-    fn values(&mut self) -> SharedTile<C>;
+    fn values(&mut self) -> SharedTile;
 
     /// This warp has read that tile of V, whose keys are those from `key` on.
     #[track_caller]

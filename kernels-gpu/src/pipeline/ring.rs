@@ -6,7 +6,7 @@
 
 use cuda_std::Warp;
 
-use crate::config::SplitD;
+use crate::config::{PANEL_ROW, SplitD};
 use crate::schedule::Work;
 use crate::tile::{Operands, SharedTile};
 
@@ -29,7 +29,7 @@ pub trait Panels<W: Warp, C: SplitD>: Sized {
     /// # Safety
     /// Every warp is done with the slot.
     #[track_caller]
-    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile<C>, offset: u32);
+    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile, offset: u32);
 
     /// What was started for a step, perhaps nothing, is complete.
     fn commit(&self);
@@ -83,7 +83,7 @@ impl<W: Warp, P> Ring<W, P> {
     /// The panels of step `step`, arrived, one behind the other: of K below `STEPS`, of V from there on.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn step<C: SplitD>(&mut self, step: usize) -> SharedTile<C>
+    pub fn step<C: SplitD>(&mut self, step: usize) -> SharedTile
     where
         P: Panels<W, C>,
     {
@@ -95,7 +95,7 @@ impl<W: Warp, P> Ring<W, P> {
     /// As [`Ring::step`]; says whether `predicate` holds in any thread of the CTA.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub fn step_or<C: SplitD>(&mut self, step: usize, predicate: W::Bool) -> (SharedTile<C>, bool)
+    pub fn step_or<C: SplitD>(&mut self, step: usize, predicate: W::Bool) -> (SharedTile, bool)
     where
         P: Panels<W, C>,
     {
@@ -107,12 +107,12 @@ impl<W: Warp, P> Ring<W, P> {
     /// Fills the slot that the step before has freed, and hands out this step's.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn turn<C: SplitD>(&mut self, step: usize) -> SharedTile<C>
+    fn turn<C: SplitD>(&mut self, step: usize) -> SharedTile
     where
         P: Panels<W, C>,
     {
         self.fill::<C>((step + C::SLOTS - 1) % (2 * C::STEPS));
-        let tile = SharedTile::at(self.warp, C::SLOTS_OFFSET as u32 + self.reading);
+        let tile = slots::<W, C>(self.warp).skip_bytes(self.reading);
         self.reading = next_slot::<C>(self.reading);
         tile
     }
@@ -126,7 +126,7 @@ impl<W: Warp, P> Ring<W, P> {
     {
         let (which, step) = (step / C::STEPS, step % C::STEPS);
         if self.keys[which] > 0 {
-            let slot = SharedTile::at(self.warp, C::SLOTS_OFFSET as u32 + self.filling);
+            let slot = slots::<W, C>(self.warp).skip_bytes(self.filling);
             // SAFETY: every warp is done with the slot.
             unsafe { self.panels.fill(which, step, slot, self.filling) };
         }
@@ -148,6 +148,12 @@ impl<W: Warp, P> Ring<W, P> {
         self.panels.drain();
         self.warp.sync_threads();
     }
+}
+
+/// The first slot.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn slots<W: Warp, C: SplitD>(warp: W) -> SharedTile {
+    SharedTile::rows(warp, C::SLOTS_OFFSET, PANEL_ROW)
 }
 
 #[cfg_attr(target_arch = "nvptx64", inline(always))]

@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 
 use cuda_std::Warp;
+use cuda_std::swizzle::CHUNK;
 
 use crate::config::Config;
 use crate::tile::{GlobalTile, SharedTile};
@@ -21,34 +22,37 @@ pub struct Stream<W: Warp, C> {
     row_stride: u32,
     /// Rows not yet copied.
     rows: u32,
+    /// Bytes of a row of the tiles.
+    row_bytes: usize,
     plan: PhantomData<C>,
 }
 
 impl<W: Warp, C: Config> Stream<W, C> {
-    /// Chunks of a row.
-    const CHUNKS: usize = C::ROW_BYTES / 16;
-    /// Rows that all threads copy in one pass.
-    const PASS: usize = C::THREADS / Self::CHUNKS;
-
-    /// This thread's row in the first pass, and its chunk.
+    /// This thread's row in the first pass, and its chunk, in tiles of rows of `row_bytes`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn place(warp: W) -> (W::U32, W::U32) {
-        let thread = warp.lane_id() + warp.splat(warp.warp_id() * 32);
-        (thread / Self::CHUNKS as u32, thread % Self::CHUNKS as u32)
+    fn place(warp: W, row_bytes: usize) -> (W::U32, W::U32) {
+        let (thread, chunks) = (warp.lane_id() + warp.splat(warp.warp_id() * 32), row_bytes as u32 / CHUNK);
+        (thread / chunks, thread % chunks)
     }
 
-    /// From the first row of `matrix` on. Columns beyond the valid ones are zero-filled.
+    /// Rows that all threads copy in one pass.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn new(warp: W, matrix: GlobalTile) -> Self {
-        const { assert!(C::THREADS.is_multiple_of(Self::CHUNKS) && Self::PASS.is_multiple_of(4)) };
-        const { assert!(C::ROWS.is_multiple_of(Self::PASS) && C::KEYS.is_multiple_of(Self::PASS)) };
-        let (row, chunk) = Self::place(warp);
+    fn rows_per_pass(&self) -> usize {
+        C::THREADS * CHUNK as usize / self.row_bytes
+    }
+
+    /// From the first row of `matrix` on, for tiles of rows of `row_bytes` bytes. Chunks beyond the valid ones are
+    /// zero-filled.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn new(warp: W, matrix: GlobalTile, row_bytes: usize) -> Self {
+        let (row, chunk) = Self::place(warp, row_bytes);
         Stream {
             warp,
             source: matrix.chunk(warp, row, chunk),
-            chunks: matrix.columns / 8,
+            chunks: matrix.chunks,
             row_stride: matrix.row_stride,
             rows: matrix.rows,
+            row_bytes,
             plan: PhantomData,
         }
     }
@@ -60,10 +64,10 @@ impl<W: Warp, C: Config> Stream<W, C> {
     /// The tile has `rows` rows, and the matrix is live.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub unsafe fn copy(&self, rows: usize, panel: usize, to: SharedTile<C>) {
-        let (warp, (row, chunk)) = (self.warp, Self::place(self.warp));
+    pub unsafe fn copy(&self, rows: usize, panel: usize, to: SharedTile) {
+        let (warp, (row, chunk)) = (self.warp, Self::place(self.warp, self.row_bytes));
         let (zero, whole) = (warp.splat(0), warp.splat(16));
-        let valid = warp.less(chunk + (panel * Self::CHUNKS) as u32, warp.splat(self.chunks));
+        let valid = warp.less(chunk + (panel * self.row_bytes) as u32 / CHUNK, warp.splat(self.chunks));
         let columns = warp.select(valid, whole, zero);
         // Whole tiles are nearly all of them, and their copies are on the critical path of every step: they ask for
         // nothing per row.
@@ -81,19 +85,19 @@ impl<W: Warp, C: Config> Stream<W, C> {
     /// Goes on to what lies `rows` rows further down.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn advance(&mut self, rows: usize) {
-        self.source = self.source + self.row_bytes(rows);
+        self.source = self.source + self.bytes_down(rows);
         self.rows = self.rows.saturating_sub(rows as u32);
     }
 
     /// Starts the copies of a tile; `bytes` says how many bytes of this thread's chunk, given the pass's first row.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn copy_rows(&self, rows: usize, panel: usize, to: SharedTile<C>, bytes: impl Fn(u32) -> W::U32) {
-        let (row, chunk) = Self::place(self.warp);
-        let (place, right) = (to.place::<W>(row, chunk), (panel * C::ROW_BYTES) as u64);
-        for pass in 0..rows / Self::PASS {
-            let row = pass * Self::PASS;
-            let source = self.source + (self.row_bytes(row) + right);
+    unsafe fn copy_rows(&self, rows: usize, panel: usize, to: SharedTile, bytes: impl Fn(u32) -> W::U32) {
+        let (row, chunk) = Self::place(self.warp, self.row_bytes);
+        let (place, right) = (to.place::<W>(row, chunk), (panel * self.row_bytes) as u64);
+        for pass in 0..rows / self.rows_per_pass() {
+            let row = pass * self.rows_per_pass();
+            let source = self.source + (self.bytes_down(row) + right);
             // SAFETY: the caller's.
             unsafe { self.warp.cp_async(place.at(row, 0), source, bytes(row as u32)) };
         }
@@ -101,7 +105,7 @@ impl<W: Warp, C: Config> Stream<W, C> {
 
     /// Bytes from a row to the one `rows` further down.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn row_bytes(&self, rows: usize) -> u64 {
+    fn bytes_down(&self, rows: usize) -> u64 {
         rows as u64 * self.row_stride as u64
     }
 }

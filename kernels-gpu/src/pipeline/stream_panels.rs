@@ -4,7 +4,7 @@ use cuda_std::Warp;
 
 use super::ring::Panels;
 use super::stream::Stream;
-use crate::config::SplitD;
+use crate::config::{PANEL_ROW, SplitD};
 use crate::schedule::Work;
 use crate::tile::{Operands, SharedTile};
 
@@ -19,12 +19,13 @@ impl<W: Warp, C: SplitD> Panels<W, C> for StreamPanels<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn start(warp: W, operands: &Operands, _work: &Work, _address: u64) -> Self {
-        let q = Stream::<W, C>::new(warp, operands.q);
+        let stream = |matrix| Stream::new(warp, matrix, PANEL_ROW);
+        let q = stream(operands.q);
         for panel in 0..C::PANELS {
             // SAFETY: the caller's.
-            unsafe { q.copy(C::ROWS, panel, SharedTile::at(warp, (panel * C::Q_PANEL) as u32)) };
+            unsafe { q.copy(C::ROWS, panel, SharedTile::rows(warp, panel * C::Q_PANEL, PANEL_ROW)) };
         }
-        StreamPanels { warp, k: Stream::new(warp, operands.k), v: Stream::new(warp, operands.v) }
+        StreamPanels { warp, k: stream(operands.k), v: stream(operands.v) }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -32,7 +33,7 @@ impl<W: Warp, C: SplitD> Panels<W, C> for StreamPanels<W, C> {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile<C>, _offset: u32) {
+    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile, _offset: u32) {
         let stream = if which == 0 { &self.k } else { &self.v };
         for i in 0..C::STEP_PANELS {
             let Some(panel) = C::panel(step, i) else { continue };

@@ -11,7 +11,7 @@ use cuda_std::Warp;
 
 use super::KeyTiles;
 use super::stream::Stream;
-use crate::config::PersistD;
+use crate::config::{PersistD, Shape};
 use crate::tile::{GlobalTile, SharedTile};
 
 /// The tiles of K and V of one CTA's work.
@@ -28,14 +28,15 @@ pub struct Tiles<W: Warp, C> {
 impl<W: Warp, C: PersistD> Tiles<W, C> {
     /// The slot of K that is being used, or is the next to be.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn keys_tile(&self) -> SharedTile<C> {
-        SharedTile::at(self.warp, C::K_OFFSET as u32 + self.stage * C::KV_BYTES as u32)
+    fn keys_tile(&self) -> SharedTile {
+        let first = SharedTile::rows(self.warp, C::K_OFFSET, C::KEY.row_bytes);
+        first.skip_bytes(self.stage * C::KEY.bytes() as u32)
     }
 
     /// The slot of V.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn values_tile(&self) -> SharedTile<C> {
-        SharedTile::at(self.warp, C::V_OFFSET as u32)
+    fn values_tile(&self) -> SharedTile {
+        SharedTile::rows(self.warp, C::V_OFFSET, C::VALUE.row_bytes)
     }
 
     /// Starts the copies of the query tile and of the first tile of K. The first `keys` rows of `k` and `v` will be
@@ -47,11 +48,13 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
     #[track_caller]
     pub unsafe fn start(warp: W, q: GlobalTile, k: GlobalTile, v: GlobalTile, keys: u32) -> Self {
         const { assert!(C::K_STAGES == 1 || C::K_STAGES == 2) };
-        let mut tiles = Tiles { warp, k: Stream::new(warp, k), v: Stream::new(warp, v), keys, stage: 0 };
+        let stream = |matrix, shape: Shape| Stream::<W, C>::new(warp, matrix, shape.row_bytes);
+        let (k, v) = (stream(k, C::KEY), stream(v, C::VALUE));
+        let mut tiles = Tiles { warp, k, v, keys, stage: 0 };
         // SAFETY: the caller's.
         unsafe {
-            Stream::<W, C>::new(warp, q).copy(C::ROWS, 0, SharedTile::at(warp, 0));
-            tiles.k.copy(C::KEYS, 0, SharedTile::at(warp, C::K_OFFSET as u32));
+            stream(q, C::QUERY).copy(C::ROWS, 0, tiles.query());
+            tiles.k.copy(C::KEYS, 0, tiles.keys_tile());
         }
         tiles.k.advance(C::KEYS);
         warp.cp_async_commit_group();
@@ -75,13 +78,13 @@ impl<W: Warp, C: PersistD> Tiles<W, C> {
 
 impl<W: Warp, C: PersistD> KeyTiles<W, C> for Tiles<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn query(&self) -> SharedTile<C> {
-        SharedTile::at(self.warp, 0)
+    fn query(&self) -> SharedTile {
+        SharedTile::rows(self.warp, 0, C::QUERY.row_bytes)
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn keys(&mut self, key: u32) -> SharedTile<C> {
+    fn keys(&mut self, key: u32) -> SharedTile {
         self.warp.cp_async_wait_group::<0>();
         self.warp.sync_threads();
         let tile = self.keys_tile();
@@ -108,7 +111,7 @@ impl<W: Warp, C: PersistD> KeyTiles<W, C> for Tiles<W, C> {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn values(&mut self) -> SharedTile<C> {
+    fn values(&mut self) -> SharedTile {
         if C::K_STAGES == 2 {
             // The next tile of K may stay in flight.
             self.warp.cp_async_wait_group::<1>();

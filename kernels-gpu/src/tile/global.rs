@@ -1,11 +1,14 @@
 //! Matrices in global memory.
 
 use cuda_std::Warp;
+use cuda_std::swizzle::CHUNK;
 
 use crate::abi::{Matrices, Params};
+use crate::config::Config;
+use crate::format::{OUTPUT_CHUNK, Scores, Values};
 use crate::schedule::Work;
 
-/// One (batch, head)'s matrix: some rows of `columns` valid 16-bit elements.
+/// One (batch, head)'s matrix: some rows of `chunks` valid chunks of 16 bytes.
 #[derive(Clone, Copy)]
 pub struct GlobalTile {
     base: u64,
@@ -13,20 +16,20 @@ pub struct GlobalTile {
     pub row_stride: u32,
     /// Rows that exist.
     pub rows: u32,
-    /// Columns that exist.
-    pub columns: u32,
+    /// Chunks of a row that exist.
+    pub chunks: u32,
 }
 
 impl GlobalTile {
     /// The matrix of one batch entry and head.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn new(matrices: &Matrices, batch: u32, head: u32, columns: u32) -> Self {
+    pub fn new(matrices: &Matrices, batch: u32, head: u32, chunks: u32) -> Self {
         let offset = batch as u64 * matrices.batch_stride + head as u64 * matrices.head_stride;
         GlobalTile {
             base: matrices.base + offset,
             row_stride: matrices.row_stride,
             rows: matrices.rows,
-            columns,
+            chunks,
         }
     }
 
@@ -40,12 +43,12 @@ impl GlobalTile {
         }
     }
 
-    /// The same matrix without its first `columns` columns, a multiple of 8.
+    /// The same matrix without its first `chunks` chunks of each row.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn skip_columns(self, columns: u32) -> Self {
+    pub fn skip_chunks(self, chunks: u32) -> Self {
         GlobalTile {
-            base: self.base + 2 * columns as u64,
-            columns: self.columns.saturating_sub(columns),
+            base: self.base + (CHUNK * chunks) as u64,
+            chunks: self.chunks.saturating_sub(chunks),
             ..self
         }
     }
@@ -72,13 +75,15 @@ pub struct Operands {
 impl Operands {
     /// Those of `work`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub fn new(params: &Params, work: &Work) -> Self {
-        let matrix = |matrices, head| GlobalTile::new(matrices, work.batch, head, params.head_dim);
+    pub fn new<C: Config>(params: &Params, work: &Work) -> Self {
+        let matrix = |matrices, head, chunk: usize| {
+            GlobalTile::new(matrices, work.batch, head, params.head_dim.div_ceil(chunk as u32))
+        };
         Operands {
-            q: matrix(&params.q, work.head).skip_rows(work.row),
-            k: matrix(&params.k, work.kv_head).skip_rows(work.first_key),
-            v: matrix(&params.v, work.kv_head).skip_rows(work.first_key),
-            o: matrix(&params.o, work.head).skip_rows(work.row),
+            q: matrix(&params.q, work.head, C::Scores::CHUNK).skip_rows(work.row),
+            k: matrix(&params.k, work.kv_head, C::Scores::CHUNK).skip_rows(work.first_key),
+            v: matrix(&params.v, work.kv_head, C::Values::CHUNK).skip_rows(work.first_key),
+            o: matrix(&params.o, work.head, OUTPUT_CHUNK).skip_rows(work.row),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::schedule::Work;
 use crate::tile::{Operands, SharedTile};
 
 /// Bulk copies of one CTA's panels, started by its first warp.
-pub struct TensorPanels<W: Warp, C> {
+pub struct BulkPanels<W: Warp, C> {
     warp: W,
     address: u64,
     /// Batch entry, key/value head, and first key of the tile that K, or V, is filled from next.
@@ -23,7 +23,7 @@ pub struct TensorPanels<W: Warp, C> {
     plan: PhantomData<C>,
 }
 
-impl<W: Warp, C: SplitD> Panels<W, C> for TensorPanels<W, C> {
+impl<W: Warp, C: SplitD> Panels<W, C> for BulkPanels<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn start(warp: W, _operands: &Operands, work: &Work, address: u64) -> Self {
@@ -50,7 +50,7 @@ impl<W: Warp, C: SplitD> Panels<W, C> for TensorPanels<W, C> {
             }
         }
         let (batch, kv_head, keys) = (work.batch, work.kv_head, [work.first_key; 2]);
-        TensorPanels { warp, address, batch, kv_head, keys, parity: 0, plan: PhantomData }
+        BulkPanels { warp, address, batch, kv_head, keys, parity: 0, plan: PhantomData }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -72,7 +72,7 @@ impl<W: Warp, C: SplitD> Panels<W, C> for TensorPanels<W, C> {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile<C>, offset: u32) {
+    unsafe fn fill(&mut self, which: usize, step: usize, slot: SharedTile, offset: u32) {
         if self.warp.warp_id() != 0 {
             return;
         }
@@ -103,11 +103,11 @@ impl<W: Warp, C: SplitD> Panels<W, C> for TensorPanels<W, C> {
     fn drain(&self) {}
 }
 
-impl<W: Warp, C: SplitD> TensorPanels<W, C> {
+impl<W: Warp, C: SplitD> BulkPanels<W, C> {
     /// The mbarrier of Q, or, from 1 on, of a slot.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn barrier(warp: W, number: usize) -> u32 {
-        warp.shared_base() + (C::BARRIERS_OFFSET + 8 * number) as u32
+        warp.shared_base() + (C::MBARRIERS_OFFSET + 8 * number) as u32
     }
 
     /// The mbarrier of the slot at a byte offset from the first.

@@ -10,7 +10,7 @@ use cuda_std::Warp;
 
 use super::KeyTiles;
 use crate::abi::Params;
-use crate::config::{PANEL, PANEL_ROW, TensorPersistD};
+use crate::config::{BulkPersistD, PANEL, PANEL_ROW, Shape};
 use crate::schedule::Work;
 use crate::tile::SharedTile;
 
@@ -45,7 +45,7 @@ impl Turn {
 }
 
 /// The tiles of K and V of one CTA's work.
-pub struct TensorTiles<W: Warp, C> {
+pub struct BulkTiles<W: Warp, C> {
     warp: W,
     /// Address of the parameters.
     address: u64,
@@ -57,7 +57,7 @@ pub struct TensorTiles<W: Warp, C> {
     plan: PhantomData<C>,
 }
 
-impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
+impl<W: Warp, C: BulkPersistD> BulkTiles<W, C> {
     /// Makes the CTA's mbarriers. All warps call it; at its end they may use them.
     ///
     /// # Safety
@@ -67,7 +67,7 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
     #[track_caller]
     pub unsafe fn new(warp: W, work: &Work, address: u64) -> Self {
         let (batch, kv_head, keys) = (work.batch, work.kv_head, work.keys);
-        let tiles = TensorTiles { warp, address, batch, kv_head, keys, turn: Turn::FIRST, plan: PhantomData };
+        let tiles = BulkTiles { warp, address, batch, kv_head, keys, turn: Turn::FIRST, plan: PhantomData };
         if warp.warp_id() == 0 {
             // SAFETY: the mbarriers lie where the plan has room for them.
             unsafe {
@@ -141,10 +141,12 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
     /// Waits for the tile in the slot whose turn it is.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn await_tile(&self, matrix: Matrix) -> SharedTile<C> {
+    fn await_tile(&self, matrix: Matrix) -> SharedTile {
         // SAFETY: see start.
         unsafe { self.warp.mbarrier_wait(self.full(matrix, self.turn.stage), self.turn.parity) };
-        SharedTile::panels(self.warp, Self::slot(matrix, self.turn.stage), C::KEYS)
+        let (first, shape) = Self::slots(matrix);
+        let tile = SharedTile::panels(self.warp, first, shape.rows);
+        tile.skip_bytes(self.turn.stage * shape.bytes() as u32)
     }
 
     /// Waits until all warps have read what lies in the slot whose turn it is.
@@ -159,8 +161,7 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn bring_query(&self, work: &Work) {
-        let place = [work.row, work.head];
-        self.copy(Params::Q_MAP, C::ROWS, 0, self.query_full(), place);
+        self.copy(Params::Q_MAP, C::QUERY, 0, self.query_full(), [work.row, work.head]);
     }
 
     /// Starts the copy of the tile that begins at key `key` to a slot that is free; none beyond the last key.
@@ -172,40 +173,40 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
             Matrix::V => Params::V_MAP,
         };
         if key < self.keys {
-            let (to, full) = (Self::slot(matrix, stage), self.full(matrix, stage));
-            self.copy(map, C::KEYS, to, full, [key, self.kv_head]);
+            let (first, shape) = Self::slots(matrix);
+            let (to, full) = (first as u32 + stage * shape.bytes() as u32, self.full(matrix, stage));
+            self.copy(map, shape, to, full, [key, self.kv_head]);
         }
     }
 
-    /// Starts the copy of `rows` rows of a tensor, panel by panel, that an mbarrier awaits.
+    /// Starts the copy of a tile, panel by panel, that an mbarrier awaits, from a row and head of the tensor on.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn copy(&self, map: u64, rows: usize, to: u32, full: u32, [row, head]: [u32; 2]) {
+    fn copy(&self, map: u64, shape: Shape, to: u32, full: u32, [row, head]: [u32; 2]) {
         let (warp, map) = (self.warp, self.address + map);
         // SAFETY: new's caller's.
         unsafe {
-            warp.mbarrier_arrive_expect(full, (rows * C::D * 2) as u32);
-            for panel in 0..C::D / PANEL {
-                let place = warp.shared_base() + to + (panel * rows * PANEL_ROW) as u32;
+            warp.mbarrier_arrive_expect(full, shape.bytes() as u32);
+            for panel in 0..shape.row_bytes / PANEL_ROW {
+                let place = warp.shared_base() + to + (panel * shape.rows * PANEL_ROW) as u32;
                 warp.copy_tensor(place, map, [(panel * PANEL) as u32, row, head, self.batch], full);
             }
         }
     }
 
-    /// Where a slot begins in shared memory.
+    /// Where the slots of a matrix begin in shared memory, and how a tile lies in one.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn slot(matrix: Matrix, stage: u32) -> u32 {
-        let first = match matrix {
-            Matrix::K => C::K_OFFSET,
-            Matrix::V => C::V_OFFSET,
-        };
-        first as u32 + stage * C::KV_BYTES as u32
+    fn slots(matrix: Matrix) -> (usize, Shape) {
+        match matrix {
+            Matrix::K => (C::K_OFFSET, C::KEY),
+            Matrix::V => (C::V_OFFSET, C::VALUE),
+        }
     }
 
     /// The mbarrier that says that the query tile has arrived.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn query_full(&self) -> u32 {
-        self.warp.shared_base() + C::BARRIERS_OFFSET as u32
+        self.warp.shared_base() + C::MBARRIERS_OFFSET as u32
     }
 
     /// The mbarrier that says that a slot's tile has arrived; the next one says that the slot is free. Those of V's slots follow
@@ -220,15 +221,15 @@ impl<W: Warp, C: TensorPersistD> TensorTiles<W, C> {
     }
 }
 
-impl<W: Warp, C: TensorPersistD> KeyTiles<W, C> for TensorTiles<W, C> {
+impl<W: Warp, C: BulkPersistD> KeyTiles<W, C> for BulkTiles<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn query(&self) -> SharedTile<C> {
+    fn query(&self) -> SharedTile {
         SharedTile::panels(self.warp, 0, C::ROWS)
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn keys(&mut self, _key: u32) -> SharedTile<C> {
+    fn keys(&mut self, _key: u32) -> SharedTile {
         self.await_tile(Matrix::K)
     }
 
@@ -240,7 +241,7 @@ impl<W: Warp, C: TensorPersistD> KeyTiles<W, C> for TensorTiles<W, C> {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    fn values(&mut self) -> SharedTile<C> {
+    fn values(&mut self) -> SharedTile {
         self.await_tile(Matrix::V)
     }
 
