@@ -116,7 +116,7 @@ pub trait Warp: Copy {
     /// Two floats rounded to nearest even bf16, `low` in bits 0..16 (`cvt.rn.bf16x2.f32`).
     fn pack_bf16(self, low: Self::F32, high: Self::F32) -> Self::U32;
     /// Four floats rounded to nearest even e4m3, `values[0]` in bits 0..8. What rounds beyond 448 becomes 448, of either sign;
-    /// NaN becomes the positive NaN, 0x7F (`cvt.rn.satfinite.e4m3x2.f32` twice; PTX ISA "cvt").
+    /// NaN becomes the positive NaN, 0x7F (`cvt.rn.satfinite.e4m3x2.f32` twice, for sm_89 of PTX ISA 8.1; "cvt").
     fn pack_e4m3(self, values: [Self::F32; 4]) -> Self::U32;
     /// Four floats rounded to nearest even integers, `values[0]` in bits 0..8 as two's complement. What rounds below -128 or
     /// above 127 becomes that; NaN becomes 0 (`cvt.rni.s32.f32` four times, `cvt.pack.sat.s8.s32.b32` twice; PTX ISA "cvt",
