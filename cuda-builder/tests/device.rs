@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cuda_builder::check::{Expected, deviations};
 use cuda_builder::ptxas::Tools;
-use cuda_builder::{BuildError, CudaBuilder, Entry, Module, Unfitness};
+use cuda_builder::{BuildError, CudaBuilder, Entry, Module, Options, Unfitness};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -70,4 +70,81 @@ fn the_compilers_words_are_shown() {
 fn an_entry_that_is_not_there_is_named() {
     let said = build("saxpy", "daxpy", "sm_89").expect_err("there is none").to_string();
     assert_eq!(said, "PTX of daxpy: has 0 entries, not 1; is it behind `#[cfg(daxpy)]`?");
+}
+
+/// What an operation is in PTX, and in the machine code of each architecture that has it, in order: PTX version beyond the
+/// architecture's own, instructions.
+type Machines = &'static [(&'static str, Option<&'static str>, &'static [&'static str])];
+
+/// Whether `text` holds all of these, one after the other.
+fn in_order(text: &str, wanted: &[&str]) -> bool {
+    let after = wanted.iter().try_fold(text, |text, wanted| text.split_once(wanted).map(|(_, after)| after));
+    after.is_some()
+}
+
+#[test]
+fn operations_on_8_bit_matrices_become_what_they_name() {
+    const E4M3: &str = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 ";
+    const MXF8: &str =
+        "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0 ";
+    const S8: &str = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 ";
+    const PACK_E4M3: &[&str] =
+        &["F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C", "F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C"];
+    const PACK_S8: &[&str] = &["F2IP.S8.F32", "F2IP.S8.F32"];
+    // Hopper has no such instruction: it multiplies as f16, from zero, and adds in f32.
+    const HOPPER: &[&str] = &["F2FP.F16.E4M3.UNPACK_B", "HMMA.16816.F32", "HMMA.16816.F32", "FADD"];
+    const QMMA: &[&str] = &["QMMA.16832.F32.E4M3.E4M3"];
+    const IMMA: &[&str] = &["IMMA.16832.S8.S8"];
+    let operations: [(&str, &[&str], Machines); 6] = [
+        (
+            "mma_e4m3",
+            &[E4M3],
+            &[("sm_89", Some("8.4"), QMMA), ("sm_90a", Some("8.4"), HOPPER), ("sm_120f", None, QMMA)],
+        ),
+        ("mma_mxf8", &[MXF8], &[("sm_120f", None, &["QMMA.SF.16832.F32.E4M3.E4M3.E8"])]),
+        ("mma_s8", &[S8], &[("sm_89", None, IMMA), ("sm_90a", None, IMMA), ("sm_120f", None, IMMA)]),
+        (
+            "pack_e4m3",
+            &["cvt.rn.satfinite.e4m3x2.f32 ", "cvt.rn.satfinite.e4m3x2.f32 ", "mov.b32 "],
+            &[("sm_89", Some("8.1"), PACK_E4M3), ("sm_90a", None, PACK_E4M3), ("sm_120f", None, PACK_E4M3)],
+        ),
+        (
+            "pack_s8",
+            &["cvt.rni.s32.f32 ", "cvt.pack.sat.s8.s32.b32 ", "cvt.pack.sat.s8.s32.b32 "],
+            &[("sm_89", None, PACK_S8), ("sm_90a", None, PACK_S8), ("sm_120f", None, PACK_S8)],
+        ),
+        (
+            "scalars",
+            &["div.rn.f32 ", "abs.f32 ", "cvt.rn.f32.s32 ", "st.global.v2.b32 "],
+            &[
+                ("sm_89", None, &["STG.E.64"]),
+                ("sm_90a", None, &["STG.E.64"]),
+                ("sm_120f", None, &["STG.E.64"]),
+            ],
+        ),
+    ];
+    let tools = Tools::find().unwrap_or_else(|error| panic!("{error}"));
+    let machines =
+        operations.iter().flat_map(|&(name, ptx, machines)| machines.iter().map(move |m| (name, ptx, m)));
+    let mut builder = CudaBuilder::new("matrices", fixture("matrices"))
+        .dependency("cuda_std", Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda-std"))
+        .cache_dir(cache());
+    for (name, _, &(arch, version, _)) in machines.clone() {
+        let feature = version.map(|version| format!("ptx{}", version.replace('.', "")));
+        let options = Options { target_features: feature.into_iter().collect(), ..Options::default() };
+        builder = builder
+            .entry_with(Entry { name: name.into(), arch: arch.into(), threads: 32, min_blocks: 1 }, options);
+    }
+    let modules = builder.build().unwrap_or_else(|error| panic!("{error}"));
+    for ((name, ptx, &(arch, version, machine)), module) in machines.zip(modules) {
+        let expected = Expected { entry: name, arch, barriers: 0, version };
+        let found = deviations(&module.ptx, &expected);
+        assert!(found.is_empty(), "{name} for {arch}: {found:?}");
+        assert!(in_order(&module.ptx, ptx), "{name} for {arch}: {}", module.ptx);
+        let cubin = cache().join(format!("{name}-{arch}.cubin"));
+        let resources = tools.assemble(&module.ptx, arch, &cubin).unwrap_or_else(|error| panic!("{error}"));
+        assert!(resources.spill_stores == 0 && resources.warnings.is_empty(), "{resources:?}");
+        let sass = tools.disassemble(&cubin).unwrap_or_else(|error| panic!("{error}"));
+        assert!(in_order(&sass, machine), "{name} for {arch}: {sass}");
+    }
 }

@@ -38,15 +38,40 @@ pub mod m16n8k16 {
     }
 }
 
+/// `mma.m16n8k32`, 8-bit operands: A is 16x32 (rows of k), B is 32x8, C and D are 16x8.
+///
+/// An operand register holds four elements, `byte` 0 in its low bits. An accumulator register holds one. A row's 16 bytes
+/// are here 16 values of k, so `ldmatrix` puts bytes in place as it does pairs of 16-bit elements: see [`load_matrix`].
+pub mod m16n8k32 {
+    use super::LaneU32;
+    pub use super::m16n8k16::{M, N, accumulator};
+
+    /// The summed dimension.
+    pub const K: usize = 32;
+
+    /// `(row, k)` of byte `byte` of A's register `register` (0 to 3).
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn a<I: LaneU32>(lane: I, register: u32, byte: u32) -> (I, I) {
+        ((lane >> 2) + 8 * (register & 1), ((lane & 3) << 2) + (16 * (register >> 1) + byte))
+    }
+
+    /// `(k, column)` of byte `byte` of B's register `register` (0 or 1).
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn b<I: LaneU32>(lane: I, register: u32, byte: u32) -> (I, I) {
+        (((lane & 3) << 2) + (16 * register + byte), lane >> 2)
+    }
+}
+
 /// The lanes that share a row of the accumulators are those that differ in these bits: the masks of the butterfly
 /// that reduces a row.
 pub const ROW_BUTTERFLY: [u32; 2] = [1, 2];
 
-/// Where each lane points for an `ldmatrix.x4` of 16-bit elements: `(row, chunk)`, a chunk being 8 elements.
+/// Where each lane points for an `ldmatrix.x4`: `(row, chunk)`, a chunk being 16 bytes: 8 elements of 16 bits or 16 of 8
+/// bits. Only the transposed load, which moves 16 bits at a time, is for 16-bit elements alone.
 pub mod load_matrix {
     use super::LaneU32;
 
-    /// A 16x16 A operand that lies in memory row by row: words 0 to 3 are A's registers.
+    /// An A operand of 16 rows that lies in memory row by row: words 0 to 3 are A's registers.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn a<I: LaneU32>(lane: I) -> (I, I) {
         (lane & 15, lane >> 4)

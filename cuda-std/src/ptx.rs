@@ -24,6 +24,9 @@ unsafe extern "C" {
 /// Lanes that take part in a warp-wide operation: all.
 const FULL_WARP: u32 = u32::MAX;
 
+/// Four scales of 1 in UE8M0: powers of two with bias 127 (PTX ISA, "Alternate floating-point data formats").
+const SCALES_OF_ONE: u32 = 0x7F7F_7F7F;
+
 /// Declares the kernel's dynamic shared memory, whose size is given at launch. Stands once in a crate with entries:
 /// the declaration must be in the same PTX module as they.
 #[macro_export]
@@ -70,6 +73,19 @@ macro_rules! compute {
         unsafe { asm!($text, out($class) $out, $($($operands)+,)? options(pure, nomem, nostack)) }
         $out
     }};
+}
+
+/// A matrix instruction: `d += a b`. What follows its four operands is `$tail`.
+macro_rules! multiply {
+    ($opcode:literal, $d:ident, $a:ident, $b:ident $(, $tail:literal, $($operands:tt)+)?) => {
+        // SAFETY: reads and writes registers only.
+        unsafe {
+            asm!(concat!($opcode, " {{{0},{1},{2},{3}}}, {{{4},{5},{6},{7}}}, {{{8},{9}}}, {{{0},{1},{2},{3}}}", $($tail,)? ";"),
+                inout(reg32) $d[0], inout(reg32) $d[1], inout(reg32) $d[2], inout(reg32) $d[3],
+                in(reg32) $a[0], in(reg32) $a[1], in(reg32) $a[2], in(reg32) $a[3],
+                in(reg32) $b[0], in(reg32) $b[1], $($($operands)+,)? options(pure, nomem, nostack))
+        }
+    };
 }
 
 impl Warp for Ptx {
@@ -143,12 +159,31 @@ impl Warp for Ptx {
         compute!("rcp.approx.ftz.f32 {0}, {1};", r: reg32, in(reg32) x)
     }
     #[inline(always)]
+    fn divide(self, a: f32, b: f32) -> f32 {
+        compute!("div.rn.f32 {0}, {1}, {2};", r: reg32, in(reg32) a, in(reg32) b)
+    }
+    #[inline(always)]
+    fn abs(self, x: f32) -> f32 {
+        compute!("abs.f32 {0}, {1};", r: reg32, in(reg32) x)
+    }
+    #[inline(always)]
     fn pack_f16(self, low: f32, high: f32) -> u32 {
         compute!("cvt.rn.f16x2.f32 {0}, {2}, {1};", r: reg32, in(reg32) low, in(reg32) high)
     }
     #[inline(always)]
     fn pack_bf16(self, low: f32, high: f32) -> u32 {
         compute!("cvt.rn.bf16x2.f32 {0}, {2}, {1};", r: reg32, in(reg32) low, in(reg32) high)
+    }
+    #[inline(always)]
+    fn pack_e4m3(self, [a, b, c, d]: [f32; 4]) -> u32 {
+        compute!("{{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, {2}, {1}; cvt.rn.satfinite.e4m3x2.f32 high, {4}, {3}; mov.b32 {0}, {{low, high}}; }}",
+            r: reg32, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d)
+    }
+    // cvt.pack shifts the low half of its last operand up and puts its other two in order below, the first above the second.
+    #[inline(always)]
+    fn pack_s8(self, [a, b, c, d]: [f32; 4]) -> u32 {
+        compute!("{{ .reg .b32 i, j, high; cvt.rni.s32.f32 i, {3}; cvt.rni.s32.f32 j, {4}; cvt.pack.sat.s8.s32.b32 high, j, i, 0; cvt.rni.s32.f32 i, {1}; cvt.rni.s32.f32 j, {2}; cvt.pack.sat.s8.s32.b32 {0}, j, i, high; }}",
+            r: reg32, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d)
     }
 
     #[inline(always)]
@@ -158,6 +193,14 @@ impl Warp for Ptx {
     #[inline(always)]
     fn float_from_bits(self, bits: u32) -> f32 {
         f32::from_bits(bits)
+    }
+    #[inline(always)]
+    fn bits_from_float(self, x: f32) -> u32 {
+        x.to_bits()
+    }
+    #[inline(always)]
+    fn float_from_signed(self, bits: u32) -> f32 {
+        compute!("cvt.rn.f32.s32 {0}, {1};", r: reg32, in(reg32) bits)
     }
 
     #[inline(always)]
@@ -257,6 +300,11 @@ impl Warp for Ptx {
             in(reg64) address, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, in(reg32) mask as u32,);
     }
     #[inline(always)]
+    unsafe fn store_global_x2(self, address: u64, [a, b]: [u32; 2], mask: bool) {
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {3}, 0; @p st.global.v2.b32 [{0}], {{{1}, {2}}}; }}";
+            in(reg64) address, in(reg32) a, in(reg32) b, in(reg32) mask as u32,);
+    }
+    #[inline(always)]
     unsafe fn store_global_f32(self, address: u64, value: f32, mask: bool) {
         instruction!("{{ .reg .pred p; setp.ne.u32 p, {2}, 0; @p st.global.f32 [{0}], {1}; }}";
             in(reg64) address, in(reg32) value, in(reg32) mask as u32,);
@@ -330,22 +378,22 @@ impl Warp for Ptx {
 
     #[inline(always)]
     fn mma_m16n8k16_f16(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-        // SAFETY: reads and writes registers only.
-        unsafe {
-            asm!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{0},{1},{2},{3}}}, {{{4},{5},{6},{7}}}, {{{8},{9}}}, {{{0},{1},{2},{3}}};",
-                inout(reg32) d[0], inout(reg32) d[1], inout(reg32) d[2], inout(reg32) d[3],
-                in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3],
-                in(reg32) b[0], in(reg32) b[1], options(pure, nomem, nostack))
-        }
+        multiply!("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", d, a, b);
     }
     #[inline(always)]
     fn mma_m16n8k16_bf16(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-        // SAFETY: reads and writes registers only.
-        unsafe {
-            asm!("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {{{0},{1},{2},{3}}}, {{{4},{5},{6},{7}}}, {{{8},{9}}}, {{{0},{1},{2},{3}}};",
-                inout(reg32) d[0], inout(reg32) d[1], inout(reg32) d[2], inout(reg32) d[3],
-                in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3],
-                in(reg32) b[0], in(reg32) b[1], options(pure, nomem, nostack))
-        }
+        multiply!("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", d, a, b);
+    }
+    #[inline(always)]
+    fn mma_m16n8k32_e4m3(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        multiply!("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", d, a, b);
+    }
+    #[inline(always)]
+    fn mma_m16n8k32_mxf8(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        multiply!("mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0", d, a, b, ", {10}, {{0, 0}}, {10}, {{0, 0}}", in(reg32) SCALES_OF_ONE);
+    }
+    #[inline(always)]
+    fn mma_m16n8k32_s8(self, d: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
+        multiply!("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", d, a, b);
     }
 }

@@ -63,7 +63,7 @@ impl LaneBool for bool {}
 /// A cooperative thread array (CTA) is a set of warps that share memory and barriers. Shared memory is addressed in
 /// bytes from the CTA's dynamic shared memory, by 32-bit addresses that start at [`Warp::shared_base`].
 pub trait Warp: Copy {
-    /// Lane-varying unsigned integers, shared-memory addresses, and packed pairs of 16-bit floats.
+    /// Lane-varying unsigned integers, shared-memory addresses, packed pairs of 16-bit floats, and packed fours of bytes.
     type U32: LaneU32;
     /// Lane-varying global addresses.
     type U64: LaneU64;
@@ -107,15 +107,30 @@ pub trait Warp: Copy {
     fn log2(self, x: Self::F32) -> Self::F32;
     /// `1 / x`, subnormals flushed to zero (`rcp.approx.ftz.f32`: at most 1 ulp).
     fn reciprocal(self, x: Self::F32) -> Self::F32;
+    /// `a / b`, rounded once (`div.rn.f32`). Slower than [`Warp::reciprocal`] and a product, but the same number everywhere.
+    fn divide(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The absolute value (`abs.f32`).
+    fn abs(self, x: Self::F32) -> Self::F32;
     /// Two floats rounded to nearest even f16, `low` in bits 0..16 (`cvt.rn.f16x2.f32`).
     fn pack_f16(self, low: Self::F32, high: Self::F32) -> Self::U32;
     /// Two floats rounded to nearest even bf16, `low` in bits 0..16 (`cvt.rn.bf16x2.f32`).
     fn pack_bf16(self, low: Self::F32, high: Self::F32) -> Self::U32;
+    /// Four floats rounded to nearest even e4m3, `values[0]` in bits 0..8. What rounds beyond 448 becomes 448, of either sign;
+    /// NaN becomes the positive NaN, 0x7F (`cvt.rn.satfinite.e4m3x2.f32` twice, for sm_89 of PTX ISA 8.1; "cvt").
+    fn pack_e4m3(self, values: [Self::F32; 4]) -> Self::U32;
+    /// Four floats rounded to nearest even integers, `values[0]` in bits 0..8 as two's complement. What rounds below -128 or
+    /// above 127 becomes that; NaN becomes 0 (`cvt.rni.s32.f32` four times, `cvt.pack.sat.s8.s32.b32` twice; PTX ISA "cvt",
+    /// "cvt.pack").
+    fn pack_s8(self, values: [Self::F32; 4]) -> Self::U32;
 
     /// The f16 in bits 0..16, widened (`cvt.f32.f16`).
     fn unpack_f16(self, word: Self::U32) -> Self::F32;
     /// The float of these bits (`mov.b32`).
     fn float_from_bits(self, bits: Self::U32) -> Self::F32;
+    /// The bits of this float (`mov.b32`).
+    fn bits_from_float(self, x: Self::F32) -> Self::U32;
+    /// The signed integer of these bits (two's complement) as a float, rounded to nearest even (`cvt.rn.f32.s32`).
+    fn float_from_signed(self, bits: Self::U32) -> Self::F32;
 
     // ---- Across the warp ----------------------------------------------------------------------------------------
 
@@ -212,6 +227,13 @@ pub trait Warp: Copy {
     /// Where `mask` holds, the 16 bytes lie in a live buffer that nothing else accesses.
     #[track_caller]
     unsafe fn store_global_x4(self, address: Self::U64, value: [Self::U32; 4], mask: Self::Bool);
+
+    /// Stores two 32-bit words to an 8-byte aligned global address, in the lanes where `mask` holds (`@p st.global.v2.b32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 8 bytes lie in a live buffer that nothing else accesses.
+    #[track_caller]
+    unsafe fn store_global_x2(self, address: Self::U64, value: [Self::U32; 2], mask: Self::Bool);
 
     /// Stores a float to a 4-byte aligned global address, in the lanes where `mask` holds (`@p st.global.f32`).
     ///
@@ -312,4 +334,23 @@ pub trait Warp: Copy {
 
     /// As [`Warp::mma_m16n8k16_f16`] with bf16 inputs.
     fn mma_m16n8k16_bf16(self, d: &mut [Self::F32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
+
+    /// `d += a b` on a 16x8 tile over 32 values of k: e4m3 inputs, f32 accumulators
+    /// (`mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32`, of PTX ISA 8.4; "Matrix fragments for mma.m16n8k32"). Element
+    /// places are [`fragment::m16n8k32`](crate::fragment::m16n8k32).
+    ///
+    /// Accumulators are no wider than the machine makes them. On sm_89 a sum keeps 13 bits of its fraction, the rest is cut
+    /// off ("SageAttention2", Zhang et al. 2024): long sums belong in short runs of this instruction, added up by ordinary
+    /// additions. sm_90 widens inputs to f16, multiplies them by `mma.m16n8k16`, and adds the result to `d` as f32.
+    fn mma_m16n8k32_e4m3(self, d: &mut [Self::F32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
+
+    /// As [`Warp::mma_m16n8k32_e4m3`] with inputs in blocks of 32 values of k, each block with a scale of its own, all of which
+    /// are 1 here (`mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0`, of
+    /// PTX ISA 8.7, sm_120a and its family only; "Block scaling for mma.sync"). On GeForce it has twice the rate of the
+    /// instruction without scales.
+    fn mma_m16n8k32_mxf8(self, d: &mut [Self::F32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
+
+    /// As [`Warp::mma_m16n8k32_e4m3`] with signed bytes as inputs and 32-bit signed accumulators, which wrap around
+    /// (`mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32`).
+    fn mma_m16n8k32_s8(self, d: &mut [Self::U32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
 }

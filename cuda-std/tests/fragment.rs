@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cuda_std::fragment::{ROW_BUTTERFLY, load_matrix, m16n8k16};
+use cuda_std::fragment::{ROW_BUTTERFLY, load_matrix, m16n8k16, m16n8k32};
 
 /// Group id and thread id in group, as the PTX ISA calls them.
 fn ids(lane: u32) -> (u32, u32) {
@@ -36,6 +36,32 @@ fn b_is_the_table_of_the_isa() {
 }
 
 #[test]
+fn a_of_bytes_is_the_table_of_the_isa() {
+    // "Matrix fragments for mma.m16n8k32": row = groupID for 0 <= i < 4 and 8 <= i < 12, else groupID + 8;
+    // col = (threadID_in_group * 4) + (i & 3) for i < 8, else that + 16.
+    for lane in 0..32 {
+        let (group, thread) = ids(lane);
+        for i in 0..16 {
+            let row = if matches!(i, 0..4 | 8..12) { group } else { group + 8 };
+            let column = thread * 4 + (i & 3) + if i < 8 { 0 } else { 16 };
+            assert_eq!(m16n8k32::a(lane, i / 4, i % 4), (row, column), "lane {lane}, a{i}");
+        }
+    }
+}
+
+#[test]
+fn b_of_bytes_is_the_table_of_the_isa() {
+    // row = (threadID_in_group * 4) + (i & 3) for i < 4, else that + 16; col = groupID.
+    for lane in 0..32 {
+        let (group, thread) = ids(lane);
+        for i in 0..8 {
+            let row = thread * 4 + (i & 3) + if i < 4 { 0 } else { 16 };
+            assert_eq!(m16n8k32::b(lane, i / 4, i % 4), (row, group), "lane {lane}, b{i}");
+        }
+    }
+}
+
+#[test]
 fn accumulators_are_the_table_of_the_isa() {
     // row = groupID for c0, c1, groupID + 8 for c2, c3; col = (threadID_in_group * 2) + (i & 1).
     for lane in 0..32 {
@@ -43,6 +69,7 @@ fn accumulators_are_the_table_of_the_isa() {
         for i in 0..4 {
             let want = (if i < 2 { group } else { group + 8 }, thread * 2 + (i & 1));
             assert_eq!(m16n8k16::accumulator(lane, i), want, "lane {lane}, c{i}");
+            assert_eq!(m16n8k32::accumulator(lane, i), want, "lane {lane}, c{i}");
         }
     }
 }
@@ -57,6 +84,8 @@ fn every_element_has_one_place() {
     count(lanes().flat_map(|l| (0..8).map(move |i| m16n8k16::a(l, i / 2, i % 2))).collect(), 16, 16);
     count(lanes().flat_map(|l| (0..4).map(move |i| m16n8k16::b(l, i / 2, i % 2))).collect(), 16, 8);
     count(lanes().flat_map(|l| (0..4).map(move |i| m16n8k16::accumulator(l, i))).collect(), 16, 8);
+    count(lanes().flat_map(|l| (0..16).map(move |i| m16n8k32::a(l, i / 4, i % 4))).collect(), 16, 32);
+    count(lanes().flat_map(|l| (0..8).map(move |i| m16n8k32::b(l, i / 4, i % 4))).collect(), 32, 8);
 }
 
 #[test]
@@ -112,6 +141,25 @@ fn matrix_loads_fill_the_operands() {
 
                 let by_rows = loaded(load_matrix::b_by_rows, lane, word, half, true);
                 assert_eq!(by_rows, (k, column + 8 * operand));
+            }
+        }
+    }
+}
+
+#[test]
+fn matrix_loads_fill_the_operands_of_bytes() {
+    // Each 16-bit element that `ldmatrix` moves is two bytes.
+    for lane in 0..32 {
+        for word in 0..4 {
+            for byte in 0..4 {
+                let bytes = |(row, pair): (u32, u32)| (row, 2 * pair + byte % 2);
+                let a = loaded(load_matrix::a, lane, word, byte / 2, false);
+                assert_eq!(bytes(a), m16n8k32::a(lane, word, byte));
+
+                let (operand, register) = (word / 2, word % 2);
+                let (k, column) = m16n8k32::b(lane, register, byte);
+                let b = loaded(load_matrix::b_by_columns, lane, word, byte / 2, false);
+                assert_eq!(bytes(b), (column + 8 * operand, k));
             }
         }
     }

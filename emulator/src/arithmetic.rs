@@ -2,6 +2,8 @@
 
 use half::{bf16, f16};
 
+use crate::e4m3;
+
 /// A result or operand of an `.ftz` instruction: subnormals become zeros of the same sign.
 fn flush(x: f32) -> f32 {
     if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }
@@ -54,6 +56,16 @@ fn pack(low: f32, high: f32, round: impl Fn(f32) -> u16) -> u32 {
     bits(low) | bits(high) << 16
 }
 
+/// `cvt.rn.satfinite.e4m3x2.f32`, twice.
+pub fn pack_e4m3(values: [f32; 4]) -> u32 {
+    u32::from_le_bytes(values.map(e4m3::encode))
+}
+
+/// `cvt.rni.s32.f32`, `cvt.pack.sat.s8.s32.b32`: Rust's casts saturate too, and make NaN zero.
+pub fn pack_s8(values: [f32; 4]) -> u32 {
+    u32::from_le_bytes(values.map(|x| (x.round_ties_even() as i8).cast_unsigned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +101,38 @@ mod tests {
         // 1 + 2^-8 lies halfway between 1 and 1 + 2^-7.
         assert_eq!(pack_bf16(1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0), 0x3F82_3F80);
         assert_eq!(pack_bf16(f32::MAX, f32::NAN), 0x7FFF_7F80);
+        // 17 lies halfway between the e4m3 neighbours 16 and 18, 464 between 448 and what would be 480.
+        assert_eq!(pack_e4m3([17.0, -19.0, 464.0, -1e9]), 0xFE7E_DA58);
+        assert_eq!(pack_e4m3([-f32::NAN, f32::INFINITY, -0.0, 1.0 / 1024.0]), 0x0080_7E7F);
+    }
+
+    #[test]
+    fn conversions_to_bytes_saturate() {
+        for (x, want) in [
+            (0.5, 0),
+            (1.5, 2),
+            (-0.5, 0),
+            (-2.5, -2),
+            (126.5, 126),
+            (127.49, 127),
+            (127.5, 127),
+            (1e30, 127),
+            (f32::INFINITY, 127),
+            (-127.5, -128),
+            (-128.5, -128),
+            (-129.0, -128),
+            (f32::NEG_INFINITY, -128),
+            (f32::NAN, 0),
+        ] {
+            let got = pack_s8([x, 1.0, -1.0, 3.0]);
+            assert_eq!(got, 0x03FF_0100 | u32::from(want as u8), "{x}");
+        }
+        // The nearest by search, an even one if two are.
+        for i in -5000..5000 {
+            let x = i as f32 / 32.0;
+            let distance = |n: &i32| ((*n as f32 - x).abs(), n.rem_euclid(2));
+            let nearest = (-128..=127).min_by(|a, b| distance(a).partial_cmp(&distance(b)).expect("no NaN"));
+            assert_eq!(pack_s8([x, 0.0, 0.0, 0.0]) as i8, nearest.expect("some") as i8, "{x}");
+        }
     }
 }

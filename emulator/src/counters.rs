@@ -6,7 +6,7 @@
 pub struct Counters {
     /// Matrix multiplications (`mma.sync`).
     pub mma: u64,
-    /// Floating-point operations of those.
+    /// Operations of those: two a product.
     pub mma_flops: u64,
     /// `ldmatrix` instructions.
     pub matrix_loads: u64,

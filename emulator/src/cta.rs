@@ -12,6 +12,8 @@ use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::fault::Fault;
 use crate::global::Buffers;
+use crate::grid::Launch;
+use crate::matrix::Accumulators;
 use crate::random::Random;
 use crate::shared::Shared;
 use crate::warp::Emu;
@@ -43,6 +45,7 @@ pub struct Cta<'a> {
     pub bulk: RefCell<Bulk>,
     pub random: RefCell<Random>,
     pub counters: Cell<Counters>,
+    pub accumulators: Accumulators,
     /// Whether a predicate that was brought to the coming barrier holds, and whether one did at the last.
     pub ballot: Cell<bool>,
     pub verdict: Cell<bool>,
@@ -58,7 +61,8 @@ enum State {
 }
 
 impl<'a> Cta<'a> {
-    pub fn new(block: u32, warps: usize, shared_bytes: usize, seed: u64, global: &'a Buffers<'a>) -> Self {
+    pub fn new(block: u32, launch: &Launch<'_>, global: &'a Buffers<'a>) -> Self {
+        let &Launch { warps, shared_bytes, seed, accumulators, .. } = launch;
         Cta {
             block,
             global,
@@ -68,6 +72,7 @@ impl<'a> Cta<'a> {
             bulk: RefCell::default(),
             random: RefCell::new(Random::new(seed, block)),
             counters: Cell::default(),
+            accumulators,
             ballot: Cell::default(),
             verdict: Cell::default(),
         }

@@ -8,9 +8,11 @@ use crate::counters::Counters;
 use crate::cta::Cta;
 use crate::fault::Fault;
 use crate::global::Buffers;
+use crate::matrix::Accumulators;
 use crate::warp::Emu;
 
-/// The shape of a launch.
+/// The shape of a launch, and what it runs on.
+#[derive(Clone, Copy, Default)]
 pub struct Launch<'a> {
     /// CTAs of the one-dimensional grid.
     pub grid: u32,
@@ -20,6 +22,8 @@ pub struct Launch<'a> {
     pub shared_bytes: usize,
     /// Decides the order in which warps run and the moments at which copies land.
     pub seed: u64,
+    /// What the machine keeps of sums of 8-bit floats.
+    pub accumulators: Accumulators,
     /// Called after each CTA with the number of those done.
     pub progress: Option<&'a (dyn Fn(u32) + Sync)>,
 }
@@ -35,7 +39,7 @@ pub fn launch(
 ) -> Result<Counters, Fault> {
     let done = AtomicU32::new(0);
     let run = |block| {
-        let result = Cta::new(block, launch.warps, launch.shared_bytes, launch.seed, buffers).run(&kernel);
+        let result = Cta::new(block, launch, buffers).run(&kernel);
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(progress) = launch.progress {
             progress(done);

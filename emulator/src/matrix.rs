@@ -2,70 +2,172 @@
 
 use std::sync::LazyLock;
 
-use cuda_std::fragment::m16n8k16::{self, K, M, N};
+use cuda_std::fragment::m16n8k16::{M, N, accumulator};
+use cuda_std::fragment::{m16n8k16, m16n8k32};
 
+use crate::e4m3;
 use crate::lanes::Lanes;
 
-/// Where each lane's elements lie in the operands, worked out once from the maps.
-struct Maps {
-    /// Index into A (row by row) of `[lane][register][half]`.
-    a: [[[usize; 2]; 4]; 32],
-    /// Index into B (column by column) of `[lane][register][half]`.
-    b: [[[usize; 2]; 2]; 32],
+/// Where each lane's elements lie in the operands, `E` to a register, worked out once from the maps.
+struct Maps<const E: usize> {
+    /// `(row, k)` in A of `[lane][register][element]`.
+    a: [[[(usize, usize); E]; 4]; 32],
+    /// `(k, column)` in B of `[lane][register][element]`.
+    b: [[[(usize, usize); E]; 2]; 32],
     /// `(row, column)` of `[lane][register]`.
     accumulator: [[(usize, usize); 4]; 32],
 }
 
-static MAPS: LazyLock<Maps> = LazyLock::new(|| {
-    use std::array::from_fn;
-    let a = |lane: usize, register: usize, half: usize| {
-        let (row, k) = m16n8k16::a(lane as u32, register as u32, half as u32);
-        row as usize * K + k as usize
-    };
-    let b = |lane: usize, register: usize, half: usize| {
-        let (k, column) = m16n8k16::b(lane as u32, register as u32, half as u32);
-        column as usize * K + k as usize
-    };
-    let accumulator = |lane: usize, register: usize| {
-        let (row, column) = m16n8k16::accumulator(lane as u32, register as u32);
-        (row as usize, column as usize)
-    };
-    Maps {
-        a: from_fn(|lane| from_fn(|register| from_fn(|half| a(lane, register, half)))),
-        b: from_fn(|lane| from_fn(|register| from_fn(|half| b(lane, register, half)))),
-        accumulator: from_fn(|lane| from_fn(|register| accumulator(lane, register))),
+/// A fragment map of an operand: lane, register, element.
+type Map = fn(u32, u32, u32) -> (u32, u32);
+
+impl<const E: usize> Maps<E> {
+    fn new(a: Map, b: Map) -> Self {
+        use std::array::from_fn;
+        let place = |(i, j): (u32, u32)| (i as usize, j as usize);
+        let operand = |map: Map, lane: usize, register: usize| {
+            from_fn(|element| place(map(lane as u32, register as u32, element as u32)))
+        };
+        Maps {
+            a: from_fn(|lane| from_fn(|register| operand(a, lane, register))),
+            b: from_fn(|lane| from_fn(|register| operand(b, lane, register))),
+            accumulator: from_fn(|lane| from_fn(|register| place(accumulator(lane as u32, register as u32)))),
+        }
     }
-});
+}
 
-/// Floating-point operations of one `mma.m16n8k16`.
-pub const MMA_FLOPS: u64 = 2 * (M * N * K) as u64;
+static M16N8K16: LazyLock<Maps<2>> = LazyLock::new(|| Maps::new(m16n8k16::a, m16n8k16::b));
+static M16N8K32: LazyLock<Maps<4>> = LazyLock::new(|| Maps::new(m16n8k32::a, m16n8k32::b));
 
-/// `d += a b`, 16-bit elements widened by `widen`.
+/// Every accumulator becomes `sum` of itself, its row of A and its column of B. `element` reads an element from the low bits
+/// of a word.
+fn multiply<const E: usize, const K: usize, T: Copy + Default, D: Copy>(
+    maps: &Maps<E>,
+    d: &mut [Lanes<D>; 4],
+    a: [Lanes<u32>; 4],
+    b: [Lanes<u32>; 2],
+    element: impl Fn(u32) -> T,
+    sum: impl Fn(D, &[T; K], &[T; K]) -> D,
+) {
+    let (mut rows, mut columns) = ([[T::default(); K]; M], [[T::default(); K]; N]);
+    for lane in 0..32 {
+        for (register, places) in maps.a[lane].iter().enumerate() {
+            for (i, &(row, k)) in places.iter().enumerate() {
+                rows[row][k] = element(a[register].0[lane] >> (32 / E * i));
+            }
+        }
+        for (register, places) in maps.b[lane].iter().enumerate() {
+            for (i, &(k, column)) in places.iter().enumerate() {
+                columns[column][k] = element(b[register].0[lane] >> (32 / E * i));
+            }
+        }
+    }
+    for lane in 0..32 {
+        for (register, &(row, column)) in maps.accumulator[lane].iter().enumerate() {
+            let element = &mut d[register].0[lane];
+            *element = sum(*element, &rows[row], &columns[column]);
+        }
+    }
+}
+
+/// The sum of the products of two vectors.
+fn dot<const K: usize>(a: &[f64; K], b: &[f64; K]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| x * y).sum()
+}
+
+/// `mma.m16n8k16`, 16-bit elements widened by `widen`.
 ///
 /// Products are exact; the sum of sixteen of them and the accumulator is taken in f64 and rounded once. Hardware keeps
 /// a few bits fewer, and truncates ("Recovering single precision accuracy from Tensor Cores", Ootomo and Yokota 2022).
-pub fn mma(d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2], widen: impl Fn(u16) -> f32) {
-    let (mut left, mut right) = ([0.0_f64; M * K], [0.0_f64; N * K]);
-    let halves = |word: u32| [word as u16, (word >> 16) as u16];
-    for lane in 0..32 {
-        for (register, places) in MAPS.a[lane].iter().enumerate() {
-            for (half, bits) in halves(a[register].0[lane]).into_iter().enumerate() {
-                left[places[half]] = f64::from(widen(bits));
-            }
-        }
-        for (register, places) in MAPS.b[lane].iter().enumerate() {
-            for (half, bits) in halves(b[register].0[lane]).into_iter().enumerate() {
-                right[places[half]] = f64::from(widen(bits));
+pub fn mma_m16n8k16(
+    d: &mut [Lanes<f32>; 4],
+    a: [Lanes<u32>; 4],
+    b: [Lanes<u32>; 2],
+    widen: impl Fn(u16) -> f32,
+) {
+    multiply::<_, { m16n8k16::K }, _, _>(
+        &M16N8K16,
+        d,
+        a,
+        b,
+        |bits| f64::from(widen(bits as u16)),
+        |d, a, b| (f64::from(d) + dot(a, b)) as f32,
+    );
+}
+
+/// `mma.m16n8k32` on e4m3. The sum of 32 products and the accumulator is exact, and rounded once as the accumulators have it.
+pub fn mma_m16n8k32_e4m3(
+    d: &mut [Lanes<f32>; 4],
+    a: [Lanes<u32>; 4],
+    b: [Lanes<u32>; 2],
+    accumulators: Accumulators,
+) {
+    // The sum of the products is exact in f64: each is a multiple of 2^-18, and all together are below 2^23.
+    multiply::<_, { m16n8k32::K }, _, _>(
+        &M16N8K32,
+        d,
+        a,
+        b,
+        |bits| f64::from(e4m3::decode(bits as u8)),
+        |d, a, b| accumulators.add(d, dot(a, b)),
+    );
+}
+
+/// `mma.m16n8k32` on signed bytes. Without `.satfinite`, sums wrap around (PTX ISA, "mma").
+pub fn mma_m16n8k32_s8(d: &mut [Lanes<u32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+    multiply::<_, { m16n8k32::K }, _, _>(
+        &M16N8K32,
+        d,
+        a,
+        b,
+        |bits| i32::from(bits as i8),
+        |d, a, b| {
+            let products: i32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
+            d.wrapping_add_signed(products)
+        },
+    );
+}
+
+/// What a machine keeps of a sum of products of 8-bit floats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accumulators {
+    /// All of an f32: rounded to nearest even.
+    #[default]
+    Full,
+    /// An f32 with 13 bits of fraction, the others cut off, as was found on sm_89 ("SageAttention2", Zhang et al. 2024).
+    Truncated13,
+}
+
+impl Accumulators {
+    /// `accumulator + products`, rounded once.
+    fn add(self, accumulator: f32, products: f64) -> f32 {
+        let sum = add_to_odd(accumulator.into(), products);
+        let nearest = sum as f32;
+        match self {
+            Accumulators::Full => nearest,
+            Accumulators::Truncated13 => {
+                let away = f64::from(nearest.abs()) > sum.abs();
+                let toward_zero = nearest.to_bits() - u32::from(away);
+                f32::from_bits(toward_zero & !0x3FF)
             }
         }
     }
-    for lane in 0..32 {
-        for (register, &(row, column)) in MAPS.accumulator[lane].iter().enumerate() {
-            let (a, b) = (&left[row * K..(row + 1) * K], &right[column * K..(column + 1) * K]);
-            let sum: f64 = a.iter().zip(b).map(|(x, y)| x * y).sum();
-            let element = &mut d[register].0[lane];
-            *element = (f64::from(*element) + sum) as f32;
-        }
+}
+
+/// `a + b` rounded to odd: the neighbour with an odd last bit, unless the sum is exact. To round that again, to fewer bits, is
+/// to round the exact sum once ("Emulation of a FMA and correctly rounded sums", Boldo and Melquiond 2008).
+fn add_to_odd(a: f64, b: f64) -> f64 {
+    let sum = a + b;
+    // What the addition lost, exactly (Knuth's TwoSum).
+    let b_part = sum - a;
+    let lost = (a - (sum - b_part)) + (b - b_part);
+    if !sum.is_finite() || lost == 0.0 || sum.to_bits() % 2 == 1 {
+        return sum;
+    }
+    if (lost > 0.0) == (sum > 0.0) {
+        f64::from_bits(sum.to_bits() + 1)
+    } else {
+        f64::from_bits(sum.to_bits() - 1)
     }
 }
 

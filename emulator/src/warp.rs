@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use cuda_std::Warp;
+use cuda_std::fragment::{m16n8k16, m16n8k32};
 use half::{bf16, f16};
 
 use crate::bulk::BulkCopy;
@@ -10,6 +11,7 @@ use crate::copies::Copy as CopyInFlight;
 use crate::cta::{Cta, Pause, Scheduler};
 use crate::fault::{Access, Fault, Place};
 use crate::lanes::Lanes;
+use crate::matrix::Accumulators;
 use crate::tensor_map::TensorMap;
 use crate::{arithmetic, matrix};
 
@@ -147,6 +149,15 @@ fn words(bytes: &[[u8; 16]; 32]) -> [Lanes<u32>; 4] {
     })
 }
 
+/// A lane's words as bytes.
+fn bytes<const N: usize>(words: &[Lanes<u32>], lane: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    for (bytes, word) in bytes.chunks_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.0[lane].to_le_bytes());
+    }
+    bytes
+}
+
 /// Wavefronts beyond the least possible, as [`cuda_std::swizzle::bank_conflicts`], for the common sizes.
 fn bank_conflicts<const N: usize>(addresses: &[u32; 32]) -> u64 {
     let lanes_per_phase = 128 / N;
@@ -215,11 +226,23 @@ impl Warp for Emu<'_> {
     fn reciprocal(self, x: Lanes<f32>) -> Lanes<f32> {
         x.map(arithmetic::reciprocal)
     }
+    fn divide(self, a: Lanes<f32>, b: Lanes<f32>) -> Lanes<f32> {
+        a.zip(b, |a, b| a / b)
+    }
+    fn abs(self, x: Lanes<f32>) -> Lanes<f32> {
+        x.map(f32::abs)
+    }
     fn pack_f16(self, low: Lanes<f32>, high: Lanes<f32>) -> Lanes<u32> {
         low.zip(high, arithmetic::pack_f16)
     }
     fn pack_bf16(self, low: Lanes<f32>, high: Lanes<f32>) -> Lanes<u32> {
         low.zip(high, arithmetic::pack_bf16)
+    }
+    fn pack_e4m3(self, values: [Lanes<f32>; 4]) -> Lanes<u32> {
+        Lanes::from_fn(|lane| arithmetic::pack_e4m3(values.map(|x| x.0[lane])))
+    }
+    fn pack_s8(self, values: [Lanes<f32>; 4]) -> Lanes<u32> {
+        Lanes::from_fn(|lane| arithmetic::pack_s8(values.map(|x| x.0[lane])))
     }
 
     fn unpack_f16(self, word: Lanes<u32>) -> Lanes<f32> {
@@ -227,6 +250,12 @@ impl Warp for Emu<'_> {
     }
     fn float_from_bits(self, bits: Lanes<u32>) -> Lanes<f32> {
         bits.map(f32::from_bits)
+    }
+    fn bits_from_float(self, x: Lanes<f32>) -> Lanes<u32> {
+        x.map(f32::to_bits)
+    }
+    fn float_from_signed(self, bits: Lanes<u32>) -> Lanes<f32> {
+        bits.map(|bits| bits.cast_signed() as f32)
     }
 
     fn shuffle_xor(self, value: Lanes<f32>, mask: u32) -> Lanes<f32> {
@@ -284,25 +313,17 @@ impl Warp for Emu<'_> {
         words(&self.load_global_bytes(address, mask, Location::caller()))
     }
     unsafe fn store_global_x4(self, address: Lanes<u64>, value: [Lanes<u32>; 4], mask: Lanes<bool>) {
-        self.store_global(address, mask, Location::caller(), |lane| {
-            let mut bytes = [0; 16];
-            for (bytes, word) in bytes.chunks_mut(4).zip(value) {
-                bytes.copy_from_slice(&word.0[lane].to_le_bytes());
-            }
-            bytes
-        });
+        self.store_global(address, mask, Location::caller(), |lane| bytes::<16>(&value, lane));
+    }
+    unsafe fn store_global_x2(self, address: Lanes<u64>, value: [Lanes<u32>; 2], mask: Lanes<bool>) {
+        self.store_global(address, mask, Location::caller(), |lane| bytes::<8>(&value, lane));
     }
     unsafe fn store_global_f32(self, address: Lanes<u64>, value: Lanes<f32>, mask: Lanes<bool>) {
         self.store_global(address, mask, Location::caller(), |lane| value.0[lane].to_le_bytes());
     }
-
-    unsafe fn store_global_f32x2(self, address: Lanes<u64>, [a, b]: [Lanes<f32>; 2], mask: Lanes<bool>) {
-        self.store_global(address, mask, Location::caller(), |lane| {
-            let mut bytes = [0; 8];
-            bytes[..4].copy_from_slice(&a.0[lane].to_le_bytes());
-            bytes[4..].copy_from_slice(&b.0[lane].to_le_bytes());
-            bytes
-        });
+    unsafe fn store_global_f32x2(self, address: Lanes<u64>, value: [Lanes<f32>; 2], mask: Lanes<bool>) {
+        let value = value.map(|float| float.map(f32::to_bits));
+        self.store_global(address, mask, Location::caller(), |lane| bytes::<8>(&value, lane));
     }
 
     unsafe fn cp_async(self, destination: Lanes<u32>, source: Lanes<u64>, bytes: Lanes<u32>) {
@@ -377,12 +398,24 @@ impl Warp for Emu<'_> {
     fn decrease_registers<const COUNT: u32>(self) {}
 
     fn mma_m16n8k16_f16(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
-        self.count_mma();
-        matrix::mma(d, a, b, |bits| f16::from_bits(bits).to_f32());
+        self.count_mma(m16n8k16::K);
+        matrix::mma_m16n8k16(d, a, b, |bits| f16::from_bits(bits).to_f32());
     }
     fn mma_m16n8k16_bf16(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
-        self.count_mma();
-        matrix::mma(d, a, b, |bits| bf16::from_bits(bits).to_f32());
+        self.count_mma(m16n8k16::K);
+        matrix::mma_m16n8k16(d, a, b, |bits| bf16::from_bits(bits).to_f32());
+    }
+    fn mma_m16n8k32_e4m3(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+        self.count_mma(m16n8k32::K);
+        matrix::mma_m16n8k32_e4m3(d, a, b, self.cta.accumulators);
+    }
+    fn mma_m16n8k32_mxf8(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+        self.count_mma(m16n8k32::K);
+        matrix::mma_m16n8k32_e4m3(d, a, b, Accumulators::Full);
+    }
+    fn mma_m16n8k32_s8(self, d: &mut [Lanes<u32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+        self.count_mma(m16n8k32::K);
+        matrix::mma_m16n8k32_s8(d, a, b);
     }
 }
 
@@ -451,10 +484,11 @@ impl Emu<'_> {
         Ok(())
     }
 
-    fn count_mma(self) {
+    /// Counts a matrix instruction over `k` values of k.
+    fn count_mma(self, k: usize) {
         self.cta.count(|c| {
             c.mma += 1;
-            c.mma_flops += matrix::MMA_FLOPS;
+            c.mma_flops += 2 * (m16n8k16::M * m16n8k16::N * k) as u64;
         });
     }
 }

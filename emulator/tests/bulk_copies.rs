@@ -67,7 +67,7 @@ fn run(seed: u64, plan: Plan) -> Result<Counters, Fault> {
     };
     let map = map.encode();
     let map = (&raw const map) as u64;
-    let shape = Launch { grid: 1, warps: 2, shared_bytes: FREE as usize + 8, seed, progress: None };
+    let shape = Launch { grid: 1, warps: 2, shared_bytes: FREE as usize + 8, seed, ..Launch::default() };
     // SAFETY: the emulator checks every access.
     launch(&shape, &buffers, |warp| unsafe { kernel(warp, map, plan) })
 }

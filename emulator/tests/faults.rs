@@ -13,7 +13,7 @@ fn run(seed: u64, kernel: impl Fn(Emu<'_>, u64, u64) + Sync) -> Result<Counters,
     let buffers =
         Buffers(vec![Buffer::read_only("source", &source.0), Buffer::read_write("target", &mut target.0)]);
     let (from, to) = (buffers.0[0].address(), buffers.0[1].address());
-    let shape = Launch { grid: 1, warps: 2, shared_bytes: 1024, seed, progress: None };
+    let shape = Launch { grid: 1, warps: 2, shared_bytes: 1024, seed, ..Launch::default() };
     launch(&shape, &buffers, |warp| kernel(warp, from, to))
 }
 

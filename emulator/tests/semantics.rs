@@ -1,16 +1,17 @@
 //! What instructions compute, against definitions written out here.
 
 use cuda_std::Warp;
-use cuda_std::fragment::{load_matrix, m16n8k16};
+use cuda_std::fragment::{load_matrix, m16n8k16, m16n8k32};
 use cuda_std::swizzle::{Cursor, Strides, bank_conflicts};
-use ffpa_emulator::{Buffers, Counters, Emu, Lanes, Launch, launch};
+use ffpa_emulator::{Accumulators, Buffer, Buffers, Counters, Emu, Lanes, Launch, launch};
+use float8::F8E4M3;
 use half::f16;
 
 /// Tiles of 128-byte rows.
 const LINES: Strides = Strides::of_rows(128);
 
 fn run(warps: usize, seed: u64, kernel: impl Fn(Emu<'_>) + Sync) -> Counters {
-    let shape = Launch { grid: 3, warps, shared_bytes: 32 * 1024, seed, progress: None };
+    let shape = Launch { grid: 3, warps, shared_bytes: 32 * 1024, seed, ..Launch::default() };
     launch(&shape, &Buffers(Vec::new()), kernel).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
@@ -81,6 +82,213 @@ fn matrix_loads_and_multiplication_agree_with_the_definition() {
             }
         }
     });
+}
+
+/// Numbers without order (xorshift; Marsaglia 2003).
+struct Noise(u64);
+
+impl Noise {
+    fn word(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u32
+    }
+
+    /// Words of bytes that are no NaN of e4m3.
+    fn words<const N: usize>(&mut self) -> [Lanes<u32>; N] {
+        let mut byte = || loop {
+            let byte = self.word() as u8;
+            if byte & 0x7F != 0x7F {
+                return byte;
+            }
+        };
+        std::array::from_fn(|_| Lanes::from_fn(|_| u32::from_le_bytes(std::array::from_fn(|_| byte()))))
+    }
+}
+
+/// The rows of A and the columns of B that the operands of `mma.m16n8k32` hold.
+fn matrices(a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) -> ([[u8; 32]; 16], [[u8; 32]; 8]) {
+    let (mut rows, mut columns) = ([[0; 32]; 16], [[0; 32]; 8]);
+    for (lane, byte) in (0..32).flat_map(|lane| (0..4).map(move |byte| (lane, byte))) {
+        for (register, words) in a.iter().enumerate() {
+            let (row, k) = m16n8k32::a(lane, register as u32, byte);
+            rows[row as usize][k as usize] = words.0[lane as usize].to_le_bytes()[byte as usize];
+        }
+        for (register, words) in b.iter().enumerate() {
+            let (k, column) = m16n8k32::b(lane, register as u32, byte);
+            columns[column as usize][k as usize] = words.0[lane as usize].to_le_bytes()[byte as usize];
+        }
+    }
+    (rows, columns)
+}
+
+/// Asserts that every accumulator went from `before` to what `want` makes of it, its row of A and its column of B.
+fn assert_accumulators<T: Copy + PartialEq + std::fmt::Debug>(
+    before: &[Lanes<T>; 4],
+    after: &[Lanes<T>; 4],
+    (a, b): ([Lanes<u32>; 4], [Lanes<u32>; 2]),
+    want: impl Fn(T, &[u8; 32], &[u8; 32]) -> T,
+) {
+    let (rows, columns) = matrices(a, b);
+    for (register, lane) in (0..4).flat_map(|register| (0..32).map(move |lane| (register, lane))) {
+        let (row, column) = m16n8k32::accumulator(lane as u32, register as u32);
+        let want = want(before[register].0[lane], &rows[row as usize], &columns[column as usize]);
+        assert_eq!(after[register].0[lane], want, "row {row}, column {column}");
+    }
+}
+
+#[test]
+fn sums_of_8_bit_floats_are_rounded_once() {
+    // The exact sum in fixed point: products of e4m3 are multiples of 2^-18, accumulators here of 2^-60.
+    const UNIT: f32 = f32::from_bits((127 - 60) << 23);
+    let sum = |accumulator: f32, a: &[u8; 32], b: &[u8; 32]| {
+        let value = |&code: &u8| (F8E4M3::from_bits(code).to_f32() * 512.0) as i128;
+        let products: i128 = a.iter().zip(b).map(|(a, b)| value(a) * value(b)).sum();
+        (products << 42) + (f64::from(accumulator) * f64::from(UNIT).recip()) as i128
+    };
+    let full = |d: f32, a: &[u8; 32], b: &[u8; 32]| sum(d, a, b) as f32 * UNIT;
+    let truncated = |d: f32, a: &[u8; 32], b: &[u8; 32]| {
+        let sum = sum(d, a, b);
+        // A leading one and 13 bits.
+        let below = (128 - sum.unsigned_abs().leading_zeros()).saturating_sub(14);
+        let magnitude = (sum.unsigned_abs() >> below << below) as f32 * UNIT;
+        if sum < 0 { -magnitude } else { magnitude }
+    };
+    let kernel = |of_machine: Accumulators| {
+        move |warp: Emu<'_>| {
+            let mut noise = Noise(1);
+            for _ in 0..200 {
+                let (a, b) = (noise.words(), noise.words());
+                // Of any sign, from 2^-36 to 2^39.
+                let mut accumulator = |_| {
+                    let (bits, exponent) = (noise.word(), noise.word() % 76);
+                    f32::from_bits(bits & 0x807F_FFFF | (127 - 36 + exponent) << 23)
+                };
+                let before: [_; 4] = std::array::from_fn(|_| Lanes::from_fn(&mut accumulator));
+                let mut after = before;
+                warp.mma_m16n8k32_e4m3(&mut after, a, b);
+                match of_machine {
+                    Accumulators::Full => assert_accumulators(&before, &after, (a, b), full),
+                    Accumulators::Truncated13 => assert_accumulators(&before, &after, (a, b), truncated),
+                }
+                // The sums of block-scaled products are full on every machine.
+                let mut after = before;
+                warp.mma_m16n8k32_mxf8(&mut after, a, b);
+                assert_accumulators(&before, &after, (a, b), full);
+            }
+        }
+    };
+    for accumulators in [Accumulators::Full, Accumulators::Truncated13] {
+        let shape = Launch { grid: 1, warps: 1, accumulators, ..Launch::default() };
+        let counters = launch(&shape, &Buffers(Vec::new()), kernel(accumulators));
+        let counters = counters.unwrap_or_else(|fault| panic!("{fault}"));
+        assert_eq!((counters.mma, counters.mma_flops), (400, 400 * 2 * 16 * 8 * 32));
+    }
+}
+
+#[test]
+fn narrow_accumulators_lose_what_full_ones_keep() {
+    // 1 + 1023 * 2^-14 as so many additions of 2^-14, half of the last of 13 bits: nothing of it, or all.
+    for (accumulators, want) in
+        [(Accumulators::Full, 1.0 + 1023.0 / 16384.0), (Accumulators::Truncated13, 1.0)]
+    {
+        let shape = Launch { grid: 1, warps: 1, accumulators, ..Launch::default() };
+        let kernel = |warp: Emu<'_>| {
+            // In each row of A and column of B one code that is not zero: 2^-7 (0x04, subnormal), at k = 0.
+            let first = warp.less(warp.lane_id() & 3, warp.splat(1));
+            let word = warp.select(first, warp.splat(0x04), warp.splat(0));
+            let zero = warp.splat(0);
+            let mut d = [warp.splat_f32(1.0); 4];
+            for _ in 0..1023 {
+                warp.mma_m16n8k32_e4m3(&mut d, [word, word, zero, zero], [word, zero]);
+            }
+            assert_eq!(d, [warp.splat_f32(want); 4]);
+        };
+        launch(&shape, &Buffers(Vec::new()), kernel).unwrap_or_else(|fault| panic!("{fault}"));
+    }
+}
+
+#[test]
+fn products_of_signed_bytes_are_exact_and_wrap_around() {
+    let counters = run(1, 0, |warp| {
+        let mut noise = Noise(2);
+        for _ in 0..200 {
+            let (a, b) = (noise.words(), noise.words());
+            let before: [_; 4] = std::array::from_fn(|_| Lanes::from_fn(|_| noise.word()));
+            let mut after = before;
+            warp.mma_m16n8k32_s8(&mut after, a, b);
+            assert_accumulators(&before, &after, (a, b), |d, a, b| {
+                let products: i64 =
+                    a.iter().zip(b).map(|(&a, &b)| i64::from(a as i8) * i64::from(b as i8)).sum();
+                (i64::from(d as i32) + products) as u32
+            });
+        }
+        // The largest product of all, beyond the largest accumulator.
+        let mut d = [warp.splat(i32::MAX as u32); 4];
+        warp.mma_m16n8k32_s8(&mut d, [warp.splat(0x8080_8080); 4], [warp.splat(0x8080_8080); 2]);
+        assert_eq!(d, [warp.splat(i32::MIN as u32 + 32 * 128 * 128 - 1); 4]);
+    });
+    assert_eq!((counters.mma, counters.mma_flops), (3 * 201, 3 * 201 * 2 * 16 * 8 * 32));
+}
+
+#[test]
+fn scalars_agree_with_their_definitions() {
+    run(1, 0, |warp| {
+        let lane = warp.lane_id();
+        // Lane l has l - 16.
+        let signed = Lanes::from_fn(|l| (l as i32 - 16).cast_unsigned());
+        let float = warp.float_from_signed(signed);
+        assert_eq!(float, Lanes::from_fn(|l| l as f32 - 16.0));
+        // 2^24 + 1 lies halfway between its neighbours, 2^24 + 3 too.
+        let large = warp.float_from_signed(warp.splat((1 << 24) + 1) + (lane & 1) * 2);
+        assert_eq!(large, Lanes::from_fn(|l| if l % 2 == 0 { 16_777_216.0 } else { 16_777_220.0 }));
+        assert_eq!(warp.float_from_signed(warp.splat(i32::MIN as u32)), warp.splat_f32(-2_147_483_648.0));
+
+        assert_eq!(warp.bits_from_float(warp.splat_f32(-1.5)), warp.splat(0xBFC0_0000));
+        assert_eq!(warp.float_from_bits(warp.bits_from_float(float)), float);
+        assert_eq!(warp.abs(float), Lanes::from_fn(|l| l.abs_diff(16) as f32));
+        assert_eq!(warp.bits_from_float(warp.abs(warp.splat_f32(-0.0))), warp.splat(0));
+
+        // A third, rounded up; subnormal quotients and divisors are not flushed.
+        let third = warp.divide(warp.splat_f32(1.0), warp.splat_f32(3.0));
+        assert_eq!(warp.bits_from_float(third), warp.splat(0x3EAA_AAAB));
+        let least = f32::from_bits(1);
+        let quotient = warp.divide(warp.splat_f32(f32::MIN_POSITIVE), warp.splat_f32(8_388_608.0));
+        assert_eq!(quotient, warp.splat_f32(least));
+        assert_eq!(warp.divide(warp.splat_f32(3.0 * least), warp.splat_f32(least)), warp.splat_f32(3.0));
+        assert_eq!(warp.divide(float, warp.splat_f32(0.0)).0[0], f32::NEG_INFINITY);
+
+        let values = [float, warp.splat_f32(2.0), warp.splat_f32(500.0), warp.splat_f32(-0.5)];
+        let codes = |first: u8, others: u32| others | u32::from(first);
+        let e4m3 = |l: usize| codes(F8E4M3::from_f32(l as f32 - 16.0).to_bits(), 0xB07E_4000);
+        assert_eq!(warp.pack_e4m3(values), Lanes::from_fn(e4m3));
+        let s8 = |l: usize| codes((l as i8 - 16) as u8, 0x007F_0200);
+        assert_eq!(warp.pack_s8(values), Lanes::from_fn(s8));
+    });
+}
+
+#[test]
+fn pairs_of_words_are_stored_where_the_mask_holds() {
+    #[repr(align(8))]
+    struct Aligned([u8; 256]);
+    let mut out = Aligned([0xEE; 256]);
+    let buffers = Buffers(vec![Buffer::read_write("out", &mut out.0)]);
+    let base = buffers.0[0].address();
+    let shape = Launch { grid: 1, warps: 1, ..Launch::default() };
+    let counters = launch(&shape, &buffers, |warp| {
+        let lane = warp.lane_id();
+        let address = warp.mul_wide(lane, 8) + base;
+        let mask = warp.less(lane, warp.splat(20));
+        // SAFETY: the emulator checks every access.
+        unsafe { warp.store_global_x2(address, [lane, lane + 100], mask) };
+    });
+    assert_eq!(counters.unwrap_or_else(|fault| panic!("{fault}")).global_bytes_written, 20 * 8);
+    drop(buffers);
+    for (lane, pair) in out.0.chunks(8).enumerate() {
+        let want = if lane < 20 { lane as u64 | (lane as u64 + 100) << 32 } else { 0xEEEE_EEEE_EEEE_EEEE };
+        assert_eq!(pair, want.to_le_bytes(), "lane {lane}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ffpa_emulator::{Buffer, Buffers, Counters, Emu, Launch, TensorMap, launch};
+use ffpa_emulator::{Accumulators, Buffer, Buffers, Counters, Emu, Launch, TensorMap, launch};
 use ffpa_kernels_gpu::abi::{self, CombineParams, Params};
 use ffpa_kernels_gpu::catalog::{Entry, emulate, emulate_combine};
 use ffpa_kernels_gpu::config::Arch;
@@ -18,12 +18,17 @@ use crate::tensor_map::{Tensor, tensor_maps};
 /// An emulated device of some architecture.
 pub(crate) struct Emulator {
     device: DeviceInfo,
+    accumulators: Accumulators,
     seed: u64,
 }
 
 impl Emulator {
     pub(crate) fn new(arch: Arch, seed: u64) -> Self {
-        Emulator { device: DeviceInfo::of_arch(arch), seed }
+        let accumulators = match arch {
+            Arch::Sm89 => Accumulators::Truncated13,
+            Arch::Sm90a | Arch::Sm120f => Accumulators::Full,
+        };
+        Emulator { device: DeviceInfo::of_arch(arch), accumulators, seed }
     }
 }
 
@@ -156,10 +161,11 @@ impl Emulator {
         run: impl Fn(Emu<'_>) -> bool + Sync,
     ) -> Result<Counters, Error> {
         let (warps, shared_bytes) = (kernel.threads / 32, kernel.shared_bytes);
-        let counters =
-            launch(&Launch { grid, warps, shared_bytes, seed: self.seed, progress }, buffers, |warp| {
-                assert!(run(warp), "{} is not in the catalog", kernel.name);
-            });
+        let (accumulators, seed) = (self.accumulators, self.seed);
+        let shape = Launch { grid, warps, shared_bytes, seed, accumulators, progress };
+        let counters = launch(&shape, buffers, |warp| {
+            assert!(run(warp), "{} is not in the catalog", kernel.name);
+        });
         counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })
     }
 }
