@@ -3,15 +3,17 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
-//! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native` | `all` |
+//! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8` | `all` |
 //! | `FFPA_BUILD_HEADDIM` | head dims: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel};
-use ffpa_kernels_gpu::config::Arch;
+use ffpa_kernels_gpu::catalog::{
+    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZES, Quantize,
+};
+use ffpa_kernels_gpu::config::{Arch, Arithmetic};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -26,10 +28,15 @@ fn run() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let entries = chosen()?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
-    let tensor = |kernel: &Kernel| kernel.copies == Copies::Bulk && names.contains(&kernel.name);
+    let bulk = |quantized: bool| {
+        let wanted = |kernel: &Kernel| kernel.copies == Copies::Bulk && is_quantized(kernel) == quantized;
+        CATALOG.iter().any(|kernel| wanted(kernel) && names.contains(&kernel.name))
+    };
     let chosen = format!(
-        "pub static CHOSEN: &[&str] = &{names:?};\nconst BULK_CHOSEN: bool = {};\n",
-        CATALOG.iter().any(tensor)
+        "pub static CHOSEN: &[&str] = &{names:?};\n\
+         const BULK_CHOSEN: bool = {};\nconst QUANTIZED_BULK_CHOSEN: bool = {};\n",
+        bulk(false),
+        bulk(true)
     );
     fs::write(out.join("chosen.rs"), chosen)?;
     #[cfg(feature = "ptx")]
@@ -42,9 +49,10 @@ fn chosen() -> Result<Vec<Entry>, String> {
     let archs = list("FFPA_BUILD_ARCH", &["89", "90a", "120f"])?;
     let families = match variable("FFPA_BUILD_EXT").as_deref() {
         Some("none") => Vec::new(),
-        Some("all") | None => vec!["native".to_string()],
-        Some(_) => list("FFPA_BUILD_EXT", &["native"])?,
+        Some("all") | None => FAMILIES.map(str::to_string).to_vec(),
+        Some(_) => list("FFPA_BUILD_EXT", &FAMILIES)?,
     };
+    let has = |quantized: bool| families.iter().any(|family| family == FAMILIES[usize::from(quantized)]);
     let mut compiled: Vec<usize> = CATALOG.iter().map(|kernel| kernel.head_dim).collect();
     compiled.sort_unstable();
     compiled.dedup();
@@ -57,12 +65,21 @@ fn chosen() -> Result<Vec<Entry>, String> {
             list("FFPA_BUILD_HEADDIM", &known)?.iter().filter_map(|d| d.parse().ok()).collect()
         }
     };
-    let wanted = |arch: Arch| {
-        !families.is_empty() && archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"))
-    };
-    let kernels = CATALOG.iter().filter(|kernel| head_dims.contains(&kernel.head_dim)).map(Kernel::entry);
-    let entries = kernels.chain(COMBINES.iter().map(Combine::entry));
+    let wanted = |arch: Arch| archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"));
+    let kernels = CATALOG.iter().filter(|kernel| {
+        has(is_quantized(kernel)) && (is_quantized(kernel) || head_dims.contains(&kernel.head_dim))
+    });
+    let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
+    let quantizes = QUANTIZES.iter().filter(|_| has(true)).map(Quantize::entry);
+    let entries = kernels.map(Kernel::entry).chain(combines).chain(quantizes);
     Ok(entries.filter(|entry| wanted(entry.arch)).collect())
+}
+
+/// The families, by name: native kernels first.
+const FAMILIES: [&str; 2] = ["native", "fp8"];
+
+fn is_quantized(kernel: &Kernel) -> bool {
+    matches!(kernel.arithmetic, Arithmetic::E4m3 | Arithmetic::Int8)
 }
 
 /// A variable, if it is set and not empty.
@@ -91,7 +108,7 @@ mod ptx {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use cuda_builder::CudaBuilder;
+    use cuda_builder::{CudaBuilder, Options};
     use ffpa_kernels_gpu::catalog::Entry;
     use ffpa_kernels_gpu::{CUDA_STD_SOURCE_DIR, SOURCE_DIR};
 
@@ -144,7 +161,12 @@ mod ptx {
             threads: kernel.threads,
             min_blocks: kernel.min_blocks,
         };
-        let modules = kernels.iter().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;
+        let options = |kernel: &Entry| Options {
+            target_features: kernel.ptx_feature().map(str::to_string).into_iter().collect(),
+            ..Options::default()
+        };
+        let add = |builder: CudaBuilder, kernel: &Entry| builder.entry_with(entry(kernel), options(kernel));
+        let modules = kernels.iter().fold(builder, add).build()?;
         Ok(modules.into_iter().map(|module| (module.entry.name, module.ptx)).collect())
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ffpa::{BuildInfo, Dtype, Engine, Error, Problem, plan};
+use ffpa::{BuildInfo, Dtype, Engine, Error, Family, Problem, plan};
 
 fn main() {
     let build = BuildInfo::current();
@@ -15,13 +15,14 @@ fn main() {
     println!("CUDA_TMA_AVAILABLE       {}", BuildInfo::CUDA_TMA_AVAILABLE);
     println!("CUDA_QUANT_TMA_AVAILABLE {}", BuildInfo::CUDA_QUANT_TMA_AVAILABLE);
 
-    println!("\nkernels (architecture, family, element type: head dims)");
+    println!("\nkernels (architecture, family, what they multiply: head dims)");
     let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for kernel in &build.kernels {
-        rows.entry((kernel.arch, kernel.arithmetic.name())).or_default().push(kernel.head_dim);
+        let family = Family::of(kernel.arithmetic).map_or("?", Family::name);
+        rows.entry((kernel.arch, family, kernel.arithmetic.name())).or_default().push(kernel.head_dim);
     }
-    for ((arch, dtype), head_dims) in &rows {
-        println!("  {:8} native {dtype:5} {head_dims:?}", arch.target());
+    for ((arch, family, arithmetic), head_dims) in &rows {
+        println!("  {:8} {family:6} {arithmetic:5} {head_dims:?}", arch.target());
     }
     if rows.is_empty() {
         println!("  none: FFPA_BUILD_ARCH, FFPA_BUILD_EXT or FFPA_BUILD_HEADDIM leave nothing");

@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Kernel};
+use ffpa_kernels_gpu::catalog::{CATALOG, COMBINES, Combine, Kernel, QUANTIZES, Quantize};
 
-// The names of the kernels that the build's variables chose, and whether bulk copies are among them: see build.rs.
+// The names of the kernels that the build's variables chose, and whether bulk copies are among them, in native and in
+// quantised ones: see build.rs.
 include!(concat!(env!("OUT_DIR"), "/chosen.rs"));
 
 /// The kernels of a build, and what of them is there as code for a GPU.
@@ -15,6 +16,8 @@ pub struct BuildInfo {
     pub kernels: Vec<&'static Kernel>,
     /// The combining kernels that go with them.
     pub combines: Vec<&'static Combine>,
+    /// The quantising kernels that go with them.
+    pub quantizes: Vec<&'static Quantize>,
     /// Whether forward kernels for CUDA devices are embedded.
     pub cuda_fwd_available: bool,
     /// Whether kernels that use the tensor memory accelerator are embedded.
@@ -29,7 +32,7 @@ impl BuildInfo {
     /// Whether this build embeds kernels that use the tensor memory accelerator.
     pub const CUDA_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && BULK_CHOSEN;
     /// Whether this build embeds quantised kernels that use the tensor memory accelerator.
-    pub const CUDA_QUANT_TMA_AVAILABLE: bool = false;
+    pub const CUDA_QUANT_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && QUANTIZED_BULK_CHOSEN;
 
     /// This build.
     pub fn current() -> Self {
@@ -47,6 +50,7 @@ impl BuildInfo {
         BuildInfo {
             kernels: CATALOG.iter().filter(|kernel| CHOSEN.contains(&kernel.name)).collect(),
             combines: COMBINES.iter().filter(|combine| CHOSEN.contains(&combine.name)).collect(),
+            quantizes: QUANTIZES.iter().filter(|quantize| CHOSEN.contains(&quantize.name)).collect(),
             cuda_fwd_available: Self::CUDA_FWD_AVAILABLE,
             cuda_tma_available: Self::CUDA_TMA_AVAILABLE,
             cuda_quant_tma_available: Self::CUDA_QUANT_TMA_AVAILABLE,

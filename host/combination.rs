@@ -9,8 +9,8 @@ use ffpa_kernels_gpu::config::Dtype;
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
-use crate::element::Family;
 use crate::error::Error;
+use crate::precision::Family;
 
 /// Tiles of keys below which a part is not worth a second kernel.
 const LEAST_TILES: usize = 4;

@@ -1,40 +1,8 @@
-//! Element types of the tensors, and the families of kernels that work on them.
-
-use std::fmt;
+//! Element types of the tensors.
 
 use ffpa_kernels_gpu::config::Dtype;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-
-/// A family of kernels: how the matrix products are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Family {
-    /// In the 16-bit type of the tensors.
-    #[default]
-    Native,
-    /// In FP8 (e4m3).
-    Fp8,
-    /// In NVFP4 (e2m1 with a scale per 16 elements).
-    NvFp4,
-}
-
-impl Family {
-    /// The name users type: `native`, `fp8` or `nvfp4`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Family::Native => "native",
-            Family::Fp8 => "fp8",
-            Family::NvFp4 => "nvfp4",
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 mod sealed {
     pub trait Sealed {}

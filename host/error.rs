@@ -3,7 +3,7 @@
 use ffpa_kernels_gpu::config::Dtype;
 
 use crate::backend::BackendKind;
-use crate::element::Family;
+use crate::precision::Family;
 use crate::refusal::Refusal;
 
 /// Why a call did not run.
@@ -52,6 +52,19 @@ pub enum Error {
         dtype: Dtype,
         /// The device's name.
         device: String,
+    },
+    /// The quantised families are compiled for small head dims only.
+    #[error(
+        "head dim {head_dim} is outside the {family} window: this build has it for head dims up to {window}; rebuild with \
+         ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type"
+    )]
+    QuantSplitD {
+        /// The family.
+        family: Family,
+        /// The head dim.
+        head_dim: usize,
+        /// The largest head dim of the compiled window.
+        window: usize,
     },
     /// This build or this device has no kernels of the family.
     #[error("the {family} family is not available: {reason}")]

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::mask::Mask;
 use crate::options::ForwardOptions;
+use crate::placement::Addresses;
 use crate::plan::plan;
 use crate::problem::Problem;
 use crate::refusal::Refusal;
@@ -185,7 +186,8 @@ fn tensors<'a, T: Element>(
             let lse = lse.map_or(0, |lse| lse.memory.address());
             let mask = mask.map_or(0, |mask| mask.memory.address());
             let Caller { stream, workspace } = caller;
-            Tensors::Device(DeviceTensors { q, k, v, mask, o, lse, workspace, stream })
+            let addresses = Addresses { q, k, v, mask, o, lse, workspace };
+            Tensors::Device(DeviceTensors { addresses, stream })
         }
         _ => unreachable!("a Problem's tensors lie in one kind of memory"),
     }

@@ -47,8 +47,11 @@ mod mask;
 mod merge;
 mod options;
 mod packing;
+mod placement;
 mod plan;
+mod precision;
 mod problem;
+mod quantization;
 mod refusal;
 mod select;
 mod tensor;
@@ -58,7 +61,7 @@ pub use backend::{BackendKind, Report};
 pub use build_info::BuildInfo;
 pub use combination::Combination;
 pub use device::DeviceInfo;
-pub use element::{Element, Family};
+pub use element::Element;
 pub use engine::Engine;
 pub use error::Error;
 pub use forward::{OutputFor, RawForward, RawTensor, ffpa_forward, ffpa_forward_raw};
@@ -67,12 +70,16 @@ pub use mask::{Dropout, Mask, MaskElement};
 pub use merge::{Partial, merge_lse};
 pub use options::ForwardOptions;
 pub use plan::{Plan, plan};
+pub use precision::{Family, Fp8, Precision, ScoreNumbers, ValueScales};
 pub use problem::{MaskOperand, Operand, Problem};
+pub use quantization::Quantization;
 pub use refusal::Refusal;
 pub use tensor::{Lse, LseRef, TensorMut, TensorRef};
 
 #[cfg(feature = "emulator")]
 pub use ffpa_emulator as emulator;
-pub use ffpa_kernels_gpu::abi::{self, CombineParams, MaskKind, Params};
-pub use ffpa_kernels_gpu::catalog::{Combine, Copies, DEFAULT_HEAD_DIMS, Kernel, PartElement};
-pub use ffpa_kernels_gpu::config::{Arch, Dtype};
+pub use ffpa_kernels_gpu::abi::{self, CombineParams, MaskKind, Params, QuantizeParams};
+pub use ffpa_kernels_gpu::catalog::{
+    Combine, Copies, DEFAULT_HEAD_DIMS, Kernel, PartElement, Quantize, Stage,
+};
+pub use ffpa_kernels_gpu::config::{Arch, Arithmetic, Dtype};

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::element::Family;
 use crate::mask::{Dropout, Mask};
+use crate::precision::Precision;
 
 /// Reports progress: called with the number of finished pieces and of all pieces, from any thread.
 pub type Progress = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
-/// Options of a forward call. The default: no mask, scale `1 / sqrt(head_dim)`, the native family.
+/// Options of a forward call. The default: no mask, scale `1 / sqrt(head_dim)`, products in the tensors' own type.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct ForwardOptions<'a> {
@@ -17,8 +17,8 @@ pub struct ForwardOptions<'a> {
     pub causal: bool,
     /// What scores are multiplied with; `1 / sqrt(head_dim)` if not given.
     pub scale: Option<f32>,
-    /// Which kernels to use.
-    pub family: Family,
+    /// What the products are computed in.
+    pub precision: Precision,
     /// What hides keys or shifts scores.
     pub mask: Option<Mask<'a>>,
     /// What drops probabilities.
@@ -48,9 +48,9 @@ impl<'a> ForwardOptions<'a> {
         ForwardOptions { scale: Some(scale), ..self }
     }
 
-    /// With kernels of this family.
-    pub fn with_family(self, family: Family) -> Self {
-        ForwardOptions { family, ..self }
+    /// With products computed in these numbers.
+    pub fn with_precision(self, precision: Precision) -> Self {
+        ForwardOptions { precision, ..self }
     }
 
     /// With this mask.
@@ -74,7 +74,7 @@ impl fmt::Debug for ForwardOptions<'_> {
         f.debug_struct("ForwardOptions")
             .field("causal", &self.causal)
             .field("scale", &self.scale)
-            .field("family", &self.family)
+            .field("precision", &self.precision)
             .field("mask", &self.mask)
             .field("dropout", &self.dropout)
             .finish_non_exhaustive()

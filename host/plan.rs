@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params, TensorMaps};
+use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params, Scales, TensorMaps};
 use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 
 use crate::build_info::BuildInfo;
@@ -11,6 +11,7 @@ use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::packing::QuerySide;
 use crate::problem::{MaskOperand, Operand, Problem};
+use crate::quantization::{self, Quantization, row_bytes};
 use crate::refusal::Refusal;
 use crate::select::select;
 use crate::tensor_map::check_strides;
@@ -58,6 +59,8 @@ pub struct Plan {
     pub workspace_bytes: usize,
     /// The kernel's parameters: all addresses 0, and no tensor maps, which hold addresses too.
     pub params: Params,
+    /// What brings Q, K and V to what the kernel multiplies, if that is not what they are.
+    pub quantization: Option<Quantization>,
     /// What brings the results together if the keys are divided among CTAs.
     pub combination: Option<Combination>,
     /// Name of the device it was planned for.
@@ -98,7 +101,6 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         scale if !(scale * std::f32::consts::LOG2_E).is_finite() => (scale, std::f32::consts::LOG2_E),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
-    let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     let matrices = |[batch, head, row]: [usize; 3], rows: usize| Matrices {
         base: 0,
         batch_stride: batch as u64,
@@ -106,11 +108,23 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         row_stride: row as u32,
         rows: rows as u32,
     };
+    let quantization = Quantization::of(problem, device, build)?;
+    let (q, k, v) = match &quantization {
+        None => {
+            let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
+            (matrices(side.q, side.rows), matrices(k, problem.kv_len), matrices(v, problem.kv_len))
+        }
+        Some(_) => {
+            let bytes = row_bytes(problem.head_dim);
+            let kv = quantization::matrices(bytes, problem.kv_heads, problem.kv_len);
+            (quantization::matrices(bytes, side.heads, side.rows), kv, kv)
+        }
+    };
     let params = Params {
         maps: TensorMaps::NONE,
-        q: matrices(side.q, side.rows),
-        k: matrices(k, problem.kv_len),
-        v: matrices(v, problem.kv_len),
+        q,
+        k,
+        v,
         o: matrices(side.o, side.rows),
         lse: 0,
         head_dim: problem.head_dim as u32,
@@ -125,21 +139,27 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         mask: problem.mask.map_or(Mask::NONE, mask),
         dropout: problem.dropout.unwrap_or(Dropout::NONE),
         parts: division.parts(heads * side.rows),
+        scales: Scales::NONE,
+        output: problem.dtype,
     };
     check_strides(kernel, &params)?;
     let combination = match division.count {
         1 => None,
         _ => Some(Combination::of_parts(&params, problem.dtype, device, build)?),
     };
-    let plan = Plan {
+    let mut plan = Plan {
         problem: *problem,
         kernel,
         grid: (grid * division.count) as u32,
         workspace_bytes: combination.as_ref().map_or(0, Combination::workspace_bytes),
         params,
+        quantization,
         combination,
         device: device.name.clone(),
     };
+    if let Some(quantization) = &plan.quantization {
+        plan.workspace_bytes = plan.quantized_offset() + quantization.bytes;
+    }
     tracing::debug!(kernel = kernel.name, plan.grid, head_interleave, "planned");
     Ok(plan)
 }
@@ -207,6 +227,13 @@ impl fmt::Display for Plan {
                 "  the keys are divided into {} parts of {} that {} combines",
                 self.params.parts.count, self.params.parts.keys, combination.kernel.name
             )?;
+        }
+        if let Some(quantization) = &self.quantization {
+            if let Some((kernel, grid)) = quantization.statistics {
+                writeln!(f, "  {} walks over the columns of K and V: {grid} CTAs", kernel.name)?;
+            }
+            let (kernel, grid) = quantization.rows;
+            writeln!(f, "  {} brings Q, K and V to eight bits: {grid} CTAs", kernel.name)?;
         }
         let copies = match k.copies {
             Copies::Async => "",

@@ -3,10 +3,11 @@
 use ffpa_kernels_gpu::abi::{self, MaskKind};
 use ffpa_kernels_gpu::config::Dtype;
 
-use crate::element::{Element, Family};
+use crate::element::Element;
 use crate::error::Error;
 use crate::mask::Mask;
 use crate::options::ForwardOptions;
+use crate::precision::Precision;
 use crate::refusal::Refusal;
 use crate::tensor::{Layout, Lse, Memory, MemoryMut, TensorMut, TensorRef};
 
@@ -34,8 +35,8 @@ pub struct Operand {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// Which kernels to use.
-    pub family: Family,
+    /// What the products are computed in.
+    pub precision: Precision,
     /// Element type of Q, K, V and O.
     pub dtype: Dtype,
     /// Batch entries.
@@ -137,7 +138,7 @@ impl Problem {
             options.mask.map(|mask| mask_operand(&mask, [batch, q_heads, q_len, kv_len])).transpose()?;
         let dropout = options.dropout.map(|dropout| dropout.parameters()).transpose()?;
         Ok(Problem {
-            family: options.family,
+            precision: options.precision,
             dtype: T::DTYPE,
             batch,
             q_heads,
@@ -164,7 +165,7 @@ impl Problem {
             Operand { name, byte_strides: [heads * rows * row, rows * row, row], alignment: 16 }
         };
         Problem {
-            family: Family::Native,
+            precision: Precision::Native,
             dtype,
             batch,
             q_heads,
@@ -185,6 +186,21 @@ impl Problem {
             mask: None,
             dropout: None,
         }
+    }
+
+    /// Bytes from the first element of Q, K, V and O to one past the last.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend copies tensors"))]
+    pub(crate) fn spans(&self) -> [usize; 4] {
+        let (q, kv) = ([self.batch, self.q_heads, self.q_len], [self.batch, self.kv_heads, self.kv_len]);
+        let shapes = [q, kv, kv, q];
+        let row = self.head_dim * self.dtype.bytes();
+        std::array::from_fn(|i| match shapes[i].contains(&0) {
+            true => 0,
+            false => {
+                let steps = shapes[i].into_iter().zip(self.operands[i].byte_strides);
+                steps.map(|(size, stride)| (size - 1) * stride).sum::<usize>() + row
+            }
+        })
     }
 
     /// Floating-point operations: 4 per head dim column and pair of query and visible key.

@@ -3,13 +3,12 @@
 use std::cmp::Reverse;
 
 use ffpa_kernels_gpu::catalog::{Copies, Kernel};
-use ffpa_kernels_gpu::config::Arithmetic;
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
-use crate::element::Family;
 use crate::error::Error;
 use crate::packing::QuerySide;
+use crate::precision::{Family, Precision};
 use crate::problem::Problem;
 
 /// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
@@ -23,15 +22,30 @@ pub(crate) fn select(
 ) -> Result<&'static Kernel, Error> {
     check_device(device, build)?;
     let runs = |kernel: &&'static Kernel| {
-        problem.family == Family::Native
-            && kernel.arithmetic == Arithmetic::native(problem.dtype)
+        Some(kernel.arithmetic) == problem.precision.arithmetic(problem.dtype)
             && kernel.shared_bytes <= device.shared_bytes
             && device.nearness(kernel.arch).is_some()
     };
     let kernels: Vec<_> = build.kernels.iter().copied().filter(runs).collect();
     if kernels.is_empty() {
-        let reason = format!("this build has native kernels for {} only", compiled_archs(build));
-        return Err(Error::FamilyUnavailable { family: problem.family, reason });
+        let family = problem.precision.family();
+        let of_family = |kernel: &&'static Kernel| Family::of(kernel.arithmetic) == Some(family);
+        let reason = match build.kernels.iter().any(of_family) {
+            true => format!("this build has no such kernels for {}", device.name),
+            false => "this build has no such kernels; rebuild with FFPA_BUILD_EXT=all".into(),
+        };
+        return Err(Error::FamilyUnavailable { family, reason });
+    }
+    let largest = kernels.iter().map(|kernel| kernel.head_dim).max().unwrap_or(0);
+    if problem.precision != Precision::Native {
+        let family = problem.precision.family();
+        if problem.head_dim > largest {
+            return Err(Error::QuantSplitD { family, head_dim: problem.head_dim, window: largest });
+        }
+        if problem.mask.is_some() || problem.dropout.is_some() {
+            let reason = "its kernels take no masks or dropout; compute in the tensors' own type".into();
+            return Err(Error::FamilyUnavailable { family, reason });
+        }
     }
     let masked = problem.mask.is_some() || problem.dropout.is_some() || side.packed && side.causal;
     let takes = |kernel: &&&'static Kernel| kernel.head_dim >= problem.head_dim && (kernel.masked || !masked);

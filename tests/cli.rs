@@ -173,10 +173,25 @@ fn bad_files_are_one_clear_line() {
 }
 
 #[test]
+fn the_sample_in_eight_bits_is_as_exact_as_the_recipe() {
+    for (arguments, limit) in [
+        (["--family", "fp8", "--backend", "cpu", "--check"].as_slice(), 5.0),
+        (&["--family", "fp8", "--qk", "int8", "--backend", "cpu", "--check", "--causal"], 3.0),
+        (&["--family", "fp8", "--qk", "int8", "--backend", "emulator", "--check"], 3.0),
+        (&["--family", "fp8", "--v-scale", "block", "--smooth-k", "off", "--backend", "cpu", "--check"], 5.0),
+    ] {
+        let said = succeeds(arguments);
+        let percent = said.split("relative L1 ").nth(1).and_then(|rest| rest.split(' ').next());
+        let percent: f64 = percent.and_then(|number| number.parse().ok()).expect("a relative error");
+        assert!(percent > 0.0 && percent <= limit, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn bad_requests_are_one_clear_line() {
     assert_eq!(fails(&["--arch", "sm_89"]), "--arch sm_89 needs --backend emulator");
     assert_eq!(fails(&["--backend", "cpu", "--arch", "sm_89"]), "--arch sm_89 needs --backend emulator");
-    assert!(fails(&["--family", "fp8"]).starts_with("the fp8 family is not available"));
+    assert!(fails(&["--family", "fp8", "--dropout", "0.5"]).starts_with("the fp8 family is not available"));
     assert!(
         fails(&["--family", "nvfp4", "--backend", "emulator"])
             .starts_with("the nvfp4 family is not available")

@@ -1,8 +1,8 @@
 //! Every reason to say no, reached once, with the sentence a user reads.
 
 use ffpa::{
-    Arch, BuildInfo, DeviceInfo, Engine, Error, Family, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16,
-    ffpa_forward,
+    Arch, BuildInfo, DeviceInfo, Dropout, Engine, Error, ForwardOptions, Fp8, Lse, Precision, TensorMut,
+    TensorRef, bf16, f16, ffpa_forward,
 };
 
 /// A call with these shapes, contiguous, on zeros.
@@ -110,13 +110,32 @@ fn scales_that_are_no_numbers() {
 
 #[test]
 fn families_that_are_not_there() {
-    for family in [Family::Fp8, Family::NvFp4] {
-        let said = sentence(FINE, FINE, FINE, &none().with_family(family));
-        let want = format!(
-            "the {family} family is not available: this build has native kernels for sm_89, sm_90a, sm_120f only"
-        );
-        assert_eq!(said, want);
-    }
+    let said = sentence(FINE, FINE, FINE, &none().with_precision(Precision::NvFp4));
+    let want =
+        "the nvfp4 family is not available: this build has no such kernels; rebuild with FFPA_BUILD_EXT=all";
+    assert_eq!(said, want);
+}
+
+#[test]
+fn head_dims_outside_the_quantised_window() {
+    let mut problem = problem();
+    (problem.head_dim, problem.precision) = (232, Precision::Fp8(Fp8::default()));
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "head dim 232 is outside the fp8 window: this build has it for head dims up to 224; rebuild with \
+         ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type"
+    );
+}
+
+#[test]
+fn dropout_in_eight_bits() {
+    let dropout = Dropout { rate: 0.5, seed: 1, offset: 0 };
+    let options = none().with_precision(Precision::Fp8(Fp8::default())).with_dropout(dropout);
+    assert_eq!(
+        sentence(FINE, FINE, FINE, &options),
+        "the fp8 family is not available: its kernels take no masks or dropout; compute in the tensors' own type"
+    );
 }
 
 #[test]

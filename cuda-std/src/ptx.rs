@@ -187,6 +187,11 @@ impl Warp for Ptx {
     }
 
     #[inline(always)]
+    fn permute_bytes(self, a: u32, b: u32, selector: u32) -> u32 {
+        compute!("prmt.b32 {0}, {1}, {2}, {3};", r: reg32, in(reg32) a, in(reg32) b, in(reg32) selector)
+    }
+
+    #[inline(always)]
     fn unpack_f16(self, word: u32) -> f32 {
         compute!("{{ .reg .b16 low, high; mov.b32 {{low, high}}, {1}; cvt.f32.f16 {0}, low; }}", r: reg32, in(reg32) word)
     }

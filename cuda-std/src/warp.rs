@@ -123,6 +123,10 @@ pub trait Warp: Copy {
     /// "cvt.pack").
     fn pack_s8(self, values: [Self::F32; 4]) -> Self::U32;
 
+    /// Four of the eight bytes of `a`, which are numbers 0 to 3, and `b`: nibble `i` of `selector`, 0 to 7, is the number of byte
+    /// `i` (`prmt.b32`).
+    fn permute_bytes(self, a: Self::U32, b: Self::U32, selector: u32) -> Self::U32;
+
     /// The f16 in bits 0..16, widened (`cvt.f32.f16`).
     fn unpack_f16(self, word: Self::U32) -> Self::F32;
     /// The float of these bits (`mov.b32`).

@@ -245,6 +245,13 @@ impl Warp for Emu<'_> {
         Lanes::from_fn(|lane| arithmetic::pack_s8(values.map(|x| x.0[lane])))
     }
 
+    fn permute_bytes(self, a: Lanes<u32>, b: Lanes<u32>, selector: u32) -> Lanes<u32> {
+        a.zip(b, |a, b| {
+            let bytes = (u64::from(b) << 32 | u64::from(a)).to_le_bytes();
+            u32::from_le_bytes([0, 4, 8, 12].map(|shift| bytes[(selector >> shift & 7) as usize]))
+        })
+    }
+
     fn unpack_f16(self, word: Lanes<u32>) -> Lanes<f32> {
         word.map(|bits| f16::from_bits(bits as u16).to_f32())
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use ffpa::{Arch, Dtype, Family};
+use ffpa::{Arch, Dtype, Fp8, Precision, ScoreNumbers, ValueScales};
 
 /// Computes fused attention forward on tensors from a safetensors file.
 #[derive(Parser)]
@@ -26,6 +26,15 @@ pub struct Arguments {
     /// Which kernels
     #[arg(long, value_enum, default_value = "native")]
     pub family: FamilyArgument,
+    /// What Q and K become with --family fp8
+    #[arg(long, value_enum, default_value = "e4m3")]
+    pub qk: ScoreArgument,
+    /// Whether the mean key is subtracted from all keys, with --family fp8
+    #[arg(long, value_enum, default_value = "on")]
+    pub smooth_k: Switch,
+    /// What shares a scale of V, with --family fp8
+    #[arg(long, value_enum, default_value = "channel")]
+    pub v_scale: ValueScaleArgument,
     /// Element type to compute in [default: the file's; bf16 for f32 files]
     #[arg(long, value_parser = parse_dtype)]
     pub dtype: Option<Dtype>,
@@ -70,13 +79,48 @@ pub enum FamilyArgument {
     Nvfp4,
 }
 
-impl From<FamilyArgument> for Family {
-    fn from(family: FamilyArgument) -> Self {
-        match family {
-            FamilyArgument::Native => Family::Native,
-            FamilyArgument::Fp8 => Family::Fp8,
-            FamilyArgument::Nvfp4 => Family::NvFp4,
+/// What Q and K become, by name.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScoreArgument {
+    E4m3,
+    Int8,
+}
+
+/// What shares a scale, by name.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ValueScaleArgument {
+    Channel,
+    Block,
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+impl Arguments {
+    /// What the products are computed in.
+    pub fn precision(&self) -> Precision {
+        match self.family {
+            FamilyArgument::Native => Precision::Native,
+            FamilyArgument::Fp8 => Precision::Fp8(self.fp8()),
+            FamilyArgument::Nvfp4 => Precision::NvFp4,
         }
+    }
+
+    fn fp8(&self) -> Fp8 {
+        Fp8::default()
+            .with_scores(match self.qk {
+                ScoreArgument::E4m3 => ScoreNumbers::E4m3,
+                ScoreArgument::Int8 => ScoreNumbers::Int8,
+            })
+            .with_smooth_k(self.smooth_k == Switch::On)
+            .with_value_scales(match self.v_scale {
+                ValueScaleArgument::Channel => ValueScales::Channel,
+                ValueScaleArgument::Block => ValueScales::Block,
+            })
     }
 }
 

@@ -17,6 +17,8 @@ mod compare;
 mod dropout;
 #[path = "../../tests/support/elements.rs"]
 mod elements;
+#[path = "../../tests/support/quantized.rs"]
+mod quantized;
 #[path = "../../tests/support/reference.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod reference;

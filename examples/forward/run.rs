@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ffpa::{
-    Arch, Dropout, Dtype, Element, Engine, ForwardOptions, Lse, Report, TensorMut, TensorRef, bf16, f16,
-    ffpa_forward,
+    Arch, Dropout, Dtype, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Report, ScoreNumbers,
+    TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,7 +16,8 @@ use crate::arguments::{Arguments, BackendArgument, LayoutArgument};
 use crate::compare::{check_lse, check_output, difference};
 use crate::dropout::kept;
 use crate::file::{self, Inputs, MaskInput, SAMPLE, SAMPLE_PREFIX};
-use crate::reference::Call;
+use crate::quantized::Recipe;
+use crate::reference::{Answer, Call};
 
 /// What is printed, and what is wrong with the result if a check failed.
 pub struct Outcome {
@@ -68,7 +69,7 @@ fn forward<T: Element>(
     let tick = bar.clone();
     let mut options = ForwardOptions::new()
         .with_causal(arguments.causal)
-        .with_family(arguments.family.into())
+        .with_precision(arguments.precision())
         .with_progress(Arc::new(move |done, total| advance(&tick, done, total)));
     options.scale = arguments.scale;
     options.mask = mask.map(MaskInput::view).transpose()?;
@@ -176,8 +177,43 @@ fn check<T: Element>(
             "check    max error {max:.3e}, relative {relative:.3e}, lse {lse_error:.3e} against f64"
         )?;
     }
+    if let Precision::Fp8(fp8) = arguments.precision() {
+        return Ok(check_quantized(&call, fp8, (&o, &lse), &exact, text));
+    }
     let output = check_output(&o, &exact.o, &fair.o, bits);
     Ok(output.and_then(|_| check_lse(&lse, &exact.lse, call.largest_score())).err())
+}
+
+/// Compares with a simulation of the recipe: the error against f64 may be 1.15 times its own, and the log-sum-exp's 0.1.
+fn check_quantized(
+    call: &Call,
+    fp8: Fp8,
+    (o, lse): (&[f64], &[f64]),
+    exact: &Answer,
+    text: &mut String,
+) -> Option<String> {
+    let recipe = Recipe {
+        int8: fp8.scores == ScoreNumbers::Int8,
+        smooth_k: fp8.smooth_k,
+        by_channel: fp8.value_scales == ValueScales::Channel,
+        smooth_v: false,
+        tile: 128,
+        part: usize::MAX,
+        fraction: 23,
+    };
+    let simulated = call.quantized(&recipe);
+    let total = |x: &[f64]| x.iter().map(|x| x.abs()).sum::<f64>();
+    let differences: Vec<f64> = o.iter().zip(&exact.o).map(|(o, exact)| o - exact).collect();
+    let (got, fair) = (difference(o, &exact.o), difference(&simulated.o, &exact.o));
+    let lse = difference(lse, &exact.lse);
+    let _ = writeln!(text, "         relative L1 {:.2} %", 100.0 * total(&differences) / total(&exact.o));
+    match (got, fair, lse) {
+        (Ok(got), Ok(fair), Ok(lse)) if got.relative <= 1.15 * fair.relative && lse.max <= 0.1 => None,
+        (Ok(got), Ok(fair), Ok(_)) => {
+            Some(format!("relative error {:.3e}, the recipe's own is {:.3e}", got.relative, fair.relative))
+        }
+        (got, fair, lse) => got.and(fair).and(lse).err(),
+    }
 }
 
 fn round<T: Element>(x: f32) -> f32 {

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use ffpa_emulator::{Accumulators, Buffer, Buffers, Counters, Emu, Launch, TensorMap, launch};
-use ffpa_kernels_gpu::abi::{self, CombineParams, Params};
-use ffpa_kernels_gpu::catalog::{Entry, emulate, emulate_combine};
+use ffpa_kernels_gpu::abi::{self, CombineParams, Params, QuantizeParams};
+use ffpa_kernels_gpu::catalog::{Entry, Quantize, emulate, emulate_combine, emulate_quantize};
 use ffpa_kernels_gpu::config::Arch;
 
 use super::{Backend, BackendKind, HostParts, HostTensors, PartTensors, Report, Tensors};
@@ -12,6 +12,7 @@ use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::options::Progress;
+use crate::placement::{Addresses, Placement};
 use crate::plan::Plan;
 use crate::tensor_map::{Tensor, tensor_maps};
 
@@ -43,38 +44,43 @@ impl Backend for Emulator {
 
     fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error> {
         let HostTensors { q, k, v, mask, o, lse } = tensors.host(BackendKind::Emulator)?;
-        let mut params = plan.params;
         let mut buffers = vec![
             Buffer::read_only("q", q),
             Buffer::read_only("k", k),
             Buffer::read_only("v", v),
             Buffer::read_write("out", o),
         ];
-        let matrices = [&mut params.q, &mut params.k, &mut params.v, &mut params.o];
-        for (matrices, buffer) in matrices.into_iter().zip(&buffers) {
-            matrices.base = buffer.address();
-        }
+        let [q, k, v, o] = [0, 1, 2, 3].map(|i| buffers[i].address());
+        let mut at = Addresses { q, k, v, o, ..Addresses::default() };
         if let Some(lse) = lse {
             let buffer = Buffer::read_write("lse", bytemuck::cast_slice_mut(lse));
-            params.lse = buffer.address();
+            at.lse = buffer.address();
             buffers.push(buffer);
         }
         if let Some(mask) = mask {
             let buffer = Buffer::read_only("mask", mask);
-            params.mask.base = buffer.address();
+            at.mask = buffer.address();
             buffers.push(buffer);
         }
         // As on a device, the workspace holds anything before the first launch.
         let mut workspace = vec![u128::MAX; plan.workspace_bytes.div_ceil(16)];
         let workspace = Buffer::read_write("workspace", bytemuck::cast_slice_mut(&mut workspace));
-        let combine = plan.combination.as_ref().map(|c| (c, c.place(workspace.address(), &mut params)));
+        at.workspace = workspace.address();
         buffers.push(workspace);
         let buffers = Buffers(buffers);
+        let Placement { quantize, mut forward, combine } = plan.place(&at);
         let encode = |tensor: &Tensor| Ok::<_, Error>(encode(tensor));
-        params.maps = tensor_maps(plan.kernel, &plan.problem, &params, encode)?;
+        forward.maps = tensor_maps(plan.kernel, &plan.problem, &forward, encode)?;
         let start = Instant::now();
-        let mut counters = self.forward(plan, &params, &buffers, progress)?;
-        if let Some((combination, params)) = combine {
+        if let (Some(params), Some(quantization)) = (quantize, &plan.quantization)
+            && plan.grid > 0
+        {
+            for (kernel, grid) in quantization.statistics.into_iter().chain([quantization.rows]) {
+                self.quantize(kernel, grid, &params, &buffers)?;
+            }
+        }
+        let mut counters = self.forward(plan, &forward, &buffers, progress)?;
+        if let (Some(params), Some(combination)) = (combine, &plan.combination) {
             counters = counters + self.combine_parts(combination, &params, &buffers)?;
         }
         let elapsed = Some(start.elapsed());
@@ -135,6 +141,21 @@ impl Emulator {
         self.launch(&kernel, plan.grid, buffers, report, |warp| {
             // SAFETY: the emulator checks every access against the launch's buffers and memory.
             unsafe { emulate(kernel.name, warp, params) }
+        })
+    }
+
+    /// What this costs is no part of a call's counters: those are the forward kernel's, and the combining one's.
+    fn quantize(
+        &self,
+        kernel: &Quantize,
+        grid: u32,
+        params: &QuantizeParams,
+        buffers: &Buffers<'_>,
+    ) -> Result<Counters, Error> {
+        let kernel = kernel.entry();
+        self.launch(&kernel, grid, buffers, None, |warp| {
+            // SAFETY: as above.
+            unsafe { emulate_quantize(kernel.name, warp, params) }
         })
     }
 

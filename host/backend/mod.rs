@@ -13,6 +13,7 @@ use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::options::Progress;
+use crate::placement::Addresses;
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 
@@ -109,17 +110,12 @@ pub(crate) struct HostTensors<'a> {
     pub lse: Option<&'a mut [f32]>,
 }
 
-/// The tensors of a plan, as device addresses; 0 for no mask, no log-sum-exp, and the engine's own workspace.
+/// The tensors of a plan, in device memory.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend has device memory"))]
 pub(crate) struct DeviceTensors {
-    pub q: u64,
-    pub k: u64,
-    pub v: u64,
-    pub mask: u64,
-    pub o: u64,
-    pub lse: u64,
-    pub workspace: u64,
+    /// Workspace 0 for the engine's own.
+    pub addresses: Addresses,
     /// The caller's stream; the engine's if none.
     pub stream: Option<usize>,
 }

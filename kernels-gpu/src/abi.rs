@@ -2,6 +2,8 @@
 
 use core::mem::{offset_of, size_of};
 
+use crate::config::Dtype;
+
 /// A matrix per (batch, head): `rows x head_dim` elements of 16 bits or fewer, the last dimension contiguous.
 ///
 /// Strides are in bytes. A stride of 0 broadcasts.
@@ -135,6 +137,61 @@ impl Parts {
     pub const NONE: Parts = Parts { o: 0, reference: 0, sum: 0, rows: 0, count: 1, keys: u32::MAX };
 }
 
+/// The scales of one quantised tensor: f32, one for each block of rows. Strides are in bytes; a stride of 0 broadcasts.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Address of the first.
+    pub base: u64,
+    /// Bytes from one batch entry to the next.
+    pub batch_stride: u64,
+    /// Bytes from one head to the next.
+    pub head_stride: u64,
+    /// Bytes from one block to the next.
+    pub block_stride: u32,
+    /// Rows of a block.
+    pub rows: u32,
+}
+
+impl Scale {
+    /// None.
+    pub const NONE: Scale = Scale { base: 0, batch_stride: 0, head_stride: 0, block_stride: 0, rows: 1 };
+}
+
+/// What quantised numbers stand for: see [`scales`](crate::scales).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scales {
+    /// Of Q.
+    pub q: Scale,
+    /// Of K: of each block four, or one for all four, `k_group_stride` bytes apart.
+    pub k: Scale,
+    /// Of V's blocks; base 0 if they are all 1.
+    pub v: Scale,
+    /// Of V's columns, f32 `[batch, kv_heads, head_dim]`; base 0 if they are all 1.
+    pub v_columns: u64,
+    /// What was subtracted from V's columns, likewise; 0 if nothing was.
+    pub v_mean: u64,
+    /// Each query row's product with what was subtracted from all keys, f32 `[batch, q_heads, q_len]`; 0 if nothing was, or
+    /// nobody asks for the log-sum-exp.
+    pub q_shift: u64,
+    /// Bytes from one group of a block's keys to the next.
+    pub k_group_stride: u32,
+}
+
+impl Scales {
+    /// None, for tensors that are taken as they are.
+    pub const NONE: Scales = Scales {
+        q: Scale::NONE,
+        k: Scale::NONE,
+        v: Scale::NONE,
+        v_columns: 0,
+        v_mean: 0,
+        q_shift: 0,
+        k_group_stride: 0,
+    };
+}
+
 /// A tensor map (`CUtensorMap`): what bulk copies know of a tensor, in the form that the driver encodes for the hardware.
 pub type TensorMap = [u64; 16];
 
@@ -202,6 +259,10 @@ pub struct Params {
     pub dropout: Dropout,
     /// How keys are divided among CTAs.
     pub parts: Parts,
+    /// What quantised tensors stand for.
+    pub scales: Scales,
+    /// Element type of the output, for kernels that are not made for one.
+    pub output: Dtype,
 }
 
 impl Params {
@@ -243,6 +304,89 @@ pub struct CombineParams {
     pub scale_log2: f32,
 }
 
+/// What is left of a tensor's columns.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// The sums of K's.
+    KeySum,
+    /// The sums of V's.
+    ValueSum,
+    /// V's largest.
+    ValueHighest,
+    /// The negatives of V's smallest.
+    ValueLowest,
+}
+
+impl Columns {
+    /// How many kinds there are.
+    pub const COUNT: u64 = 4;
+}
+
+/// Parameters of the quantising kernels, by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QuantizeParams {
+    /// Queries, `[batch, q_heads, q_len, head_dim]`, of 16-bit elements.
+    pub q: Matrices,
+    /// Keys, `[batch, kv_heads, kv_len, head_dim]`.
+    pub k: Matrices,
+    /// Values, likewise.
+    pub v: Matrices,
+    /// Address of the quantised queries, `[batch, q_heads, q_len]` rows of `row_bytes`.
+    pub q8: u64,
+    /// Of the keys, `[batch, kv_heads, kv_len]` rows.
+    pub k8: u64,
+    /// Of the values, likewise.
+    pub v8: u64,
+    /// Of Q's scales, f32 `[batch, q_heads, q_len]`.
+    pub q_scale: u64,
+    /// Of K's, f32 `[batch, kv_heads, blocks, 4]`.
+    pub k_scale: u64,
+    /// Of V's by blocks, f32 `[batch, kv_heads, blocks]`.
+    pub v_scale: u64,
+    /// Of V's by columns, f32 `[batch, kv_heads, head_dim]`.
+    pub v_columns: u64,
+    /// Of the means of V's columns, likewise.
+    pub v_mean: u64,
+    /// Of each query row's product with the mean key, f32 `[batch, q_heads, q_len]`; 0 to leave it out.
+    pub q_shift: u64,
+    /// Of the statistics of columns, f32 `[batch, kv_heads, Columns::COUNT, chunks, head_dim]`.
+    pub columns: u64,
+    /// Element type of the sources.
+    pub source: Dtype,
+    /// 1 if Q and K become integers, 0 for e4m3.
+    pub int8: u32,
+    /// 1 if K's mean is subtracted.
+    pub smooth_k: u32,
+    /// 1 if V's mean is; then its scales are by columns.
+    pub smooth_v: u32,
+    /// 1 if V's scales are by columns, 0 if by blocks.
+    pub v_by_columns: u32,
+    /// Batch entries.
+    pub batch: u32,
+    /// Heads of Q.
+    pub q_heads: u32,
+    /// Heads of K and V.
+    pub kv_heads: u32,
+    /// Columns, a multiple of 8.
+    pub head_dim: u32,
+    /// Bytes of a quantised row: `head_dim` rounded up to 16.
+    pub row_bytes: u32,
+    /// Chunks of rows that statistics are of, at least 1.
+    pub chunks: u32,
+    /// Rows of each but the last.
+    pub chunk_rows: u32,
+    /// Logarithm of the number of threads for a row: a power of two, at least `head_dim / 8`.
+    pub lanes_log2: u32,
+    /// Blocks of rows of a CTA.
+    pub group_blocks: u32,
+    /// CTAs for a head of Q.
+    pub q_blocks: u32,
+    /// CTAs for a head of K, and of V.
+    pub kv_blocks: u32,
+}
+
 // What the device reads is what the host wrote, whatever the compilers.
 const _: () = {
     assert!(size_of::<Matrices>() == 32);
@@ -251,6 +395,9 @@ const _: () = {
     assert!(offset_of!(Params, maps) == 0 && size_of::<TensorMaps>() == 384);
     assert!(offset_of!(Params, lse) == 512 && offset_of!(Params, score_factor) == 552);
     assert!(offset_of!(Params, mask) == 560 && offset_of!(Params, dropout) == 600);
-    assert!(offset_of!(Params, parts) == 624 && size_of::<Params>() == 664);
+    assert!(size_of::<Scale>() == 32 && size_of::<Scales>() == 128);
+    assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
+    assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
     assert!(size_of::<CombineParams>() == 128);
+    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 240);
 };

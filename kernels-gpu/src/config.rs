@@ -38,6 +38,7 @@ impl Arch {
 }
 
 /// The element of a tensor.
+#[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE half precision.
@@ -69,6 +70,10 @@ pub enum Arithmetic {
     F16,
     /// All in bfloat16.
     Bf16,
+    /// All in e4m3, with scales.
+    E4m3,
+    /// Q and K in 8-bit integers, the others in e4m3, with scales.
+    Int8,
 }
 
 impl Arithmetic {
@@ -80,11 +85,13 @@ impl Arithmetic {
         }
     }
 
-    /// The name in kernels' names: `f16` or `bf16`.
+    /// The name in kernels' names: `f16`, `bf16`, `e4m3` or `int8`.
     pub const fn name(self) -> &'static str {
         match self {
             Arithmetic::F16 => "f16",
             Arithmetic::Bf16 => "bf16",
+            Arithmetic::E4m3 => "e4m3",
+            Arithmetic::Int8 => "int8",
         }
     }
 }

@@ -6,6 +6,8 @@ use cuda_std::Warp;
 use cuda_std::fragment::m16n8k16;
 
 use crate::abi::Params;
+use crate::config::Config;
+use crate::format::{OUTPUT_CHUNK, Output, Values};
 use crate::schedule::Work;
 use crate::tile::{Accumulator, GlobalTile, Rows, SharedTile};
 
@@ -74,6 +76,36 @@ pub unsafe fn store<W: Warp>(
     }
 }
 
+/// Rounds and stores the output of a warp whose lanes hold four neighbouring columns ([`Values::QUADS`]): four lanes write
+/// whole sectors of 32 bytes, so nothing is gained by shared memory.
+///
+/// # Safety
+/// The matrix, which begins at the warp's first row, is live and nobody else's.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn store_quads<W: Warp, C: Config, const M: usize, const O: usize>(
+    warp: W,
+    output: &Accumulator<W, M, O>,
+    params: &Params,
+    to: GlobalTile,
+) {
+    for m in 0..M {
+        for half in 0..2 {
+            let row = Accumulator::<W, M, O>::row(warp, m, half);
+            let row_exists = warp.less(row, warp.splat(to.rows));
+            let place = to.chunk(warp, row, warp.splat(0));
+            for n in 0..O / 2 {
+                let column = C::Values::column(warp, 2 * n, 0);
+                let valid = row_exists & warp.less(column, warp.splat(OUTPUT_CHUNK as u32 * to.chunks));
+                let [even, odd] = [0, 1].map(|i| output.tiles[m][2 * n + i]);
+                let pair = |r: usize| C::Output::pack(warp, params, even[2 * half + r], odd[2 * half + r]);
+                // SAFETY: the caller's; what is not valid is not stored.
+                unsafe { warp.store_global_x2(place + warp.mul_wide(column, 2), [pair(0), pair(1)], valid) };
+            }
+        }
+    }
+}
+
 /// The number of a work's first row, counted over all batch entries and heads, and over the parts before its own.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 fn first_row(params: &Params, work: &Work) -> u64 {
@@ -87,7 +119,7 @@ fn first_row(params: &Params, work: &Work) -> u64 {
 /// `params` describes live buffers.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn store_part<W: Warp, const M: usize, const O: usize>(
+pub unsafe fn store_part<W: Warp, V: Values, const M: usize, const O: usize>(
     warp: W,
     output: &Accumulator<W, M, O>,
     params: &Params,
@@ -105,11 +137,22 @@ pub unsafe fn store_part<W: Warp, const M: usize, const O: usize>(
             let place = warp.mul_wide(row, row_bytes) + base;
             let row_exists = warp.less(row, warp.splat(rows));
             for n in 0..tiles.end - tiles.start {
-                let column = Accumulator::<W, M, O>::column(warp, n, 0) + column;
-                let valid = row_exists & warp.less(column, warp.splat(params.head_dim));
-                let pair = [0, 1].map(|r| output.tiles[m][tiles.start + n][2 * half + r]);
-                // SAFETY: the caller's; what is not valid is not stored.
-                unsafe { warp.store_global_f32x2(place + warp.mul_wide(column, 4), pair, valid) };
+                let tile = output.tiles[m][tiles.start + n];
+                if V::QUADS {
+                    for r in 0..2 {
+                        let column = V::column(warp, n, r) + column;
+                        let valid = row_exists & warp.less(column, warp.splat(params.head_dim));
+                        let address = place + warp.mul_wide(column, 4);
+                        // SAFETY: the caller's; what is not valid is not stored.
+                        unsafe { warp.store_global_f32(address, tile[2 * half + r], valid) };
+                    }
+                } else {
+                    let column = V::column(warp, n, 0) + column;
+                    let valid = row_exists & warp.less(column, warp.splat(params.head_dim));
+                    let pair = [tile[2 * half], tile[2 * half + 1]];
+                    // SAFETY: the caller's; what is not valid is not stored.
+                    unsafe { warp.store_global_f32x2(place + warp.mul_wide(column, 4), pair, valid) };
+                }
             }
         }
     }

@@ -12,7 +12,9 @@
 //! * [`pipeline`]: tiles on their way into shared memory.
 //! * [`matmul`], [`mask`], [`softmax`], [`dropout`], [`epilogue`]: its steps.
 //! * [`combine`]: results over parts of the keys, brought together.
+//! * [`quantize`]: 16-bit tensors in eight bits.
 //! * [`format`]: element types, their matrix instructions and roundings.
+//! * [`scales`]: what quantised numbers stand for.
 //! * [`tile`]: global, shared and register tiles.
 //!
 //! On the device everything must be inlined into the entry, since register arrays cannot cross a call. Elsewhere it must
@@ -34,6 +36,8 @@ pub mod mainloop;
 pub mod mask;
 pub mod matmul;
 pub mod pipeline;
+pub mod quantize;
+pub mod scales;
 pub mod schedule;
 pub mod softmax;
 pub mod tile;

@@ -5,7 +5,8 @@ use cuda_std::fragment::m16n8k16;
 
 use crate::config::Config;
 use crate::format::{Scores, Values};
-use crate::tile::{Accumulator, Place, SharedTile};
+use crate::scales::{BLOCK, ByBlock};
+use crate::tile::{Accumulator, Place, Rows, SharedTile};
 
 /// The accumulators of `Q K^T`, as those of an [`Accumulator`].
 pub type Sums<W, C, const M: usize, const N: usize> =
@@ -78,6 +79,73 @@ pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
         a[m] = C::Values::round(warp, &probabilities.tiles[m], k);
     }
     a
+}
+
+/// All of them, of which the first `8 N` keys' worth count.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn round_all<W: Warp, C: Config, const M: usize, const N: usize>(
+    warp: W,
+    probabilities: &Accumulator<W, M, N>,
+) -> [[[W::U32; 4]; M]; N] {
+    let mut all = [[[warp.splat(0); 4]; M]; N];
+    for k in 0..8 * N / (2 * C::Values::CHUNK) {
+        all[k] = round_probabilities::<W, C, M, N>(warp, probabilities, k);
+    }
+    all
+}
+
+/// Each row's sum of rounded probabilities, in one of the four lanes that share it; zeros in the others.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn sum_rounded<W: Warp, C: Config, const M: usize, const N: usize>(
+    warp: W,
+    rounded: &[[[W::U32; 4]; M]; N],
+) -> Rows<W::F32, M> {
+    let mut sums = [[warp.splat_f32(0.0); 2]; M];
+    for m in 0..M {
+        let mut products = [warp.splat_f32(0.0); 4];
+        for k in 0..8 * N / (2 * C::Values::CHUNK) {
+            C::Values::mma(warp, &mut products, rounded[k][m], C::Values::ones(warp));
+        }
+        sums[m] = [products[0], products[2]];
+    }
+    sums
+}
+
+/// `O += P V` on a whole tile, each block of keys summed by itself and multiplied with its factor.
+///
+/// # Safety
+/// As [`add_values`].
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn add_blocks<W: Warp, C: Config, const M: usize, const N: usize, const O: usize>(
+    warp: W,
+    output: &mut Accumulator<W, M, O>,
+    rounded: &[[[W::U32; 4]; M]; N],
+    values: Place<W>,
+    factors: &ByBlock<W::F32>,
+) {
+    let steps = BLOCK / (2 * C::Values::CHUNK);
+    for n in 0..O / 2 {
+        for block in 0..8 * N / BLOCK {
+            let mut sums = [[[warp.splat_f32(0.0); 4]; 2]; M];
+            for k in block * steps..(block + 1) * steps {
+                // SAFETY: the caller's.
+                let b = unsafe { C::Values::load(warp, values, k, n) };
+                for m in 0..M {
+                    C::Values::mma(warp, &mut sums[m][0], rounded[k][m], b[0]);
+                    C::Values::mma(warp, &mut sums[m][1], rounded[k][m], b[1]);
+                }
+            }
+            for m in 0..M {
+                for i in 0..2 {
+                    for r in 0..4 {
+                        let o = &mut output.tiles[m][2 * n + i][r];
+                        *o = warp.fma(sums[m][i][r], factors[block], *o);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Rounds a tile of probabilities into a shared tile, at a row and chunk, for other warps to load as A operands.

@@ -75,7 +75,7 @@ impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
         outgrown
     }
 
-    /// Turns raw scores into probabilities relative to the references, and adds them up.
+    /// Turns raw scores into probabilities relative to the references, and adds them up, unless the rounded ones are to be.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn exponentiate<const N: usize>(&mut self, scores: &mut Accumulator<W, M, N>) {
         let warp = self.warp;
@@ -86,14 +86,37 @@ impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
         for m in 0..M {
             for half in 0..2 {
                 let scaled = self.finite_reference(m, half) * self.scale_log2;
-                let offset = if self.large { warp.splat_f32(0.0) } else { -scaled };
+                let scaled = if self.large { warp.splat_f32(0.0) } else { scaled };
+                let offset = -(scaled - warp.splat_f32(V::ONE_LOG2));
                 for n in 0..N {
                     for r in 2 * half..2 * half + 2 {
                         let p = warp.exp2(warp.fma(scores.tiles[m][n][r], scale, offset));
                         scores.tiles[m][n][r] = p;
-                        self.sum[m][half] = self.sum[m][half] + p;
+                        if !V::SCALED {
+                            self.sum[m][half] = self.sum[m][half] + p;
+                        }
                     }
                 }
+            }
+        }
+    }
+
+    /// Adds to the sums.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn add_sums(&mut self, sums: &Rows<W::F32, M>) {
+        for m in 0..M {
+            for half in 0..2 {
+                self.sum[m][half] = self.sum[m][half] + sums[m][half];
+            }
+        }
+    }
+
+    /// Adds to the references, at the end, what all of a row's scores lack.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn shift_references(&mut self, by: &Rows<W::F32, M>) {
+        for m in 0..M {
+            for half in 0..2 {
+                self.reference[m][half] = self.reference[m][half] + by[m][half];
             }
         }
     }
@@ -162,7 +185,7 @@ impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
         let mut sums = self.sum;
         for m in 0..M {
             for half in 0..2 {
-                sums[m][half] = reduce_row(self.warp, self.sum[m][half], |a, b| a + b);
+                sums[m][half] = reduce_row(self.warp, self.sum[m][half], |a, b| a + b) * (1.0 / V::ONE);
             }
         }
         sums
@@ -184,7 +207,7 @@ impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
             for half in 0..2 {
                 let sum = sums[m][half];
                 let empty = !(warp.less_f32(sum, zero) | warp.less_f32(zero, sum)) & !self.is_nan(sum);
-                let factor = warp.reciprocal(sum) * self.output_scale;
+                let factor = warp.reciprocal(sum) * (self.output_scale / V::ONE);
                 factors[m][half] = warp.select_f32(empty, zero, factor);
                 // By the natural scale, so that the reference does not overflow: it may be a mask's least float.
                 let scale = warp.splat_f32(self.scale_log2 * LN_2);

@@ -8,4 +8,5 @@ pub mod elements;
 pub mod inputs;
 pub mod layout;
 pub mod mask;
+pub mod quantized;
 pub mod reference;

@@ -55,7 +55,7 @@ pub struct Answer {
 
 impl Call {
     /// How many keys a query row sees.
-    fn visible(&self, row: usize) -> usize {
+    pub fn visible(&self, row: usize) -> usize {
         if !self.causal {
             return self.kv_len;
         }

@@ -10,7 +10,7 @@ use cuda_builder::check::{Expected, deviations};
 use cuda_builder::ptx::Summary;
 use cuda_builder::ptxas::Tools;
 use cuda_builder::sass::{MainLoop, Part};
-use cuda_builder::{CudaBuilder, Entry};
+use cuda_builder::{CudaBuilder, Entry, Options};
 use ffpa_kernels_gpu::catalog::{self, entries};
 use ffpa_kernels_gpu::{CUDA_STD_SOURCE_DIR, SOURCE_DIR};
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,12 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
         threads: kernel.threads,
         min_blocks: kernel.min_blocks,
     };
-    let modules = entries().fold(builder, |builder, kernel| builder.entry(entry(kernel))).build()?;
+    let options = |kernel: &catalog::Entry| Options {
+        target_features: kernel.ptx_feature().map(str::to_string).into_iter().collect(),
+        ..Options::default()
+    };
+    let add = |builder: CudaBuilder, kernel| builder.entry_with(entry(kernel), options(&kernel));
+    let modules = entries().fold(builder, add).build()?;
     let cubins = target_dir().join("cubins");
     fs::create_dir_all(&cubins)?;
     let measured = entries().zip(modules).map(|(kernel, module)| {
@@ -82,7 +87,7 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
             entry: kernel.name,
             arch: kernel.arch.target(),
             barriers: kernel.barriers,
-            version: None,
+            version: kernel.ptx_feature().map(|_| "8.4"),
         };
         let mut wrong: Vec<String> =
             deviations(&module.ptx, &expected).iter().map(ToString::to_string).collect();

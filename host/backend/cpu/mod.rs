@@ -8,6 +8,7 @@ mod exp2;
 mod gemm;
 mod modify;
 mod online;
+mod quantize;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -19,6 +20,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use self::modify::Modifier;
+use self::quantize::Quantized;
 use super::{Backend, BackendKind, HostTensors, PartTensors, Report, Tensors};
 use crate::combination::Combination;
 use crate::device::DeviceInfo;
@@ -26,6 +28,7 @@ use crate::element::Element;
 use crate::error::Error;
 use crate::options::Progress;
 use crate::plan::Plan;
+use crate::quantization;
 
 /// The host's cores.
 pub(crate) struct Cpu {
@@ -51,8 +54,8 @@ impl Backend for Cpu {
         let tensors = tensors.host(BackendKind::Cpu)?;
         let start = Instant::now();
         match plan.problem.dtype {
-            Dtype::F16 => attend::<f16>(plan, tensors, progress),
-            Dtype::Bf16 => attend::<bf16>(plan, tensors, progress),
+            Dtype::F16 => forward::<f16>(plan, tensors, progress),
+            Dtype::Bf16 => forward::<bf16>(plan, tensors, progress),
         }
         Ok(Report::new(plan, BackendKind::Cpu, Some(start.elapsed())))
     }
@@ -69,6 +72,25 @@ impl Backend for Cpu {
     }
 }
 
+/// An input's element.
+trait Source: Copy + Send + Sync {
+    /// Widens elements to f32.
+    fn widen(from: &[Self], to: &mut [f32]);
+}
+
+impl<T: Element> Source for T {
+    fn widen(from: &[Self], to: &mut [f32]) {
+        T::widen(from, to);
+    }
+}
+
+/// What quantised numbers stand for.
+impl Source for f32 {
+    fn widen(from: &[Self], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
 /// The rows of one (batch, head) of an input.
 struct Rows<'a, T> {
     data: &'a [T],
@@ -76,7 +98,7 @@ struct Rows<'a, T> {
     columns: usize,
 }
 
-impl<'a, T: Element> Rows<'a, T> {
+impl<'a, T: Source> Rows<'a, T> {
     fn new(data: &'a [T], matrices: &Matrices, batch: usize, head: usize, columns: usize) -> Self {
         let offset = batch * matrices.batch_stride as usize + head * matrices.head_stride as usize;
         let elements = |bytes: usize| bytes / size_of::<T>();
@@ -103,17 +125,58 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-fn attend<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&Progress>) {
-    let (params, problem) = (&plan.params, &plan.problem);
-    let [q, k, v] = [tensors.q, tensors.k, tensors.v].map(cast_slice::<u8, T>);
-    let output = Shared(cast_slice_mut::<u8, T>(tensors.o).as_mut_ptr());
-    let (mask, lse) = (tensors.mask, tensors.lse.map(|lse| Shared(lse.as_mut_ptr())));
+/// Attention on tensors of `T`, as they are or quantised first.
+fn forward<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&Progress>) {
+    let HostTensors { q, k, v, mask, o, lse } = tensors;
+    let inputs = [q, k, v].map(cast_slice::<u8, T>);
+    let results = Results { o: cast_slice_mut(o), lse };
+    let Some(quantization) = &plan.quantization else {
+        return attend(plan, &plan.params, inputs, mask, results, progress, None);
+    };
+    let quantized = Quantized::new(&quantization.params, inputs);
+    let problem = &plan.problem;
+    let row = problem.head_dim * size_of::<f32>();
+    let kv = quantization::matrices(row, problem.kv_heads, problem.kv_len);
+    let q = quantization::matrices(row, plan.params.q_heads as usize, plan.params.q.rows as usize);
+    let params = Params { q, k: kv, v: kv, ..plan.params };
+    let inputs = [&quantized.q, &quantized.k, &quantized.v].map(Vec::as_slice);
+    let eight = EightBits { shift: &quantized.shift, tile: plan.kernel.keys };
+    attend::<f32, T>(plan, &params, inputs, mask, results, progress, Some(eight));
+}
+
+/// Where results go.
+struct Results<'a, T> {
+    o: &'a mut [T],
+    lse: Option<&'a mut [f32]>,
+}
+
+/// What is different in eight bits.
+#[derive(Clone, Copy)]
+struct EightBits<'a> {
+    /// What all scores of each query row lack.
+    shift: &'a [f32],
+    /// Keys of a tile: probabilities are rounded relative to the largest score so far.
+    tile: usize,
+}
+
+fn attend<S: Source, T: Element>(
+    plan: &Plan,
+    params: &Params,
+    [q, k, v]: [&[S]; 3],
+    mask: Option<&[u8]>,
+    results: Results<'_, T>,
+    progress: Option<&Progress>,
+    eight: Option<EightBits<'_>>,
+) {
+    let problem = &plan.problem;
+    let output = Shared(results.o.as_mut_ptr());
+    let lse = results.lse.map(|lse| Shared(lse.as_mut_ptr()));
     let (q_len, q_heads) = (params.q.rows as usize, params.q_heads as usize);
     let blocks = q_len.div_ceil(online::ROWS);
     let tasks = problem.batch * q_heads * blocks;
     let done = AtomicUsize::new(0);
     (0..tasks).into_par_iter().for_each_init(
-        || online::Block::new(problem.head_dim),
+        || online::Block::new(problem.head_dim, eight.map(|eight| eight.tile)),
         |block, task| {
             let (head, row) = (task / blocks, task % blocks * online::ROWS);
             let (batch, head) = (head / q_heads, head % q_heads);
@@ -122,7 +185,8 @@ fn attend<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&P
             let (q, k, v) =
                 (rows(q, &params.q, head), rows(k, &params.k, kv_head), rows(v, &params.v, kv_head));
             block.run(&Modifier { params, mask, batch, head }, &q, &k, &v, row);
-            store(block, params, batch, head, row, &output, lse.as_ref());
+            let shift = eight.map(|eight| eight.shift);
+            store(block, params, [batch, head, row], shift, &output, lse.as_ref());
             if let Some(progress) = progress {
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, tasks);
             }
@@ -134,9 +198,8 @@ fn attend<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&P
 fn store<T: Element>(
     block: &mut online::Block,
     params: &Params,
-    batch: usize,
-    head: usize,
-    first_row: usize,
+    [batch, head, first_row]: [usize; 3],
+    shift: Option<&[f32]>,
     output: &Shared<T>,
     lse: Option<&Shared<f32>>,
 ) {
@@ -152,8 +215,10 @@ fn store<T: Element>(
         unsafe { output.write(offset, &rounded) };
         if let Some(lse) = lse {
             let offset = (batch * params.q_heads as usize + head) * q_len + first_row + row;
+            let natural = params.scale_log2 * params.score_factor * std::f32::consts::LN_2;
+            let shift = shift.map_or(0.0, |shift| shift[offset] * natural);
             // SAFETY: the slice was checked to hold every row; each is one task's.
-            unsafe { lse.write(offset, &[log_sum]) };
+            unsafe { lse.write(offset, &[log_sum + shift]) };
         }
     }
 }

@@ -1,18 +1,21 @@
 //! Online softmax over one block of query rows (Milakov and Gimelshein 2018), in base 2 and f32.
 
 use ffpa_kernels_gpu::abi::Params;
+use ffpa_kernels_gpu::format::{E4m3, Values};
 use ffpa_kernels_gpu::schedule::visible_keys;
 
-use super::Rows;
 use super::exp2::exp2;
 use super::gemm::{Matrix, TILE_M, TILE_N, multiply_add};
 use super::modify::Modifier;
-use crate::element::Element;
+use super::quantize::e4m3;
+use super::{Rows, Source};
 
 /// Query rows of a block.
 pub const ROWS: usize = 64;
-/// Keys of a tile: scores, K and V of a tile stay in the second-level cache.
+/// Keys of a tile, unless probabilities are rounded tile by tile: scores, K and V of a tile stay in the second-level cache.
 const KEYS: usize = 64;
+/// What a probability of 1 is rounded as.
+const ONE: f32 = <E4m3 as Values>::ONE;
 
 const _: () = assert!(ROWS.is_multiple_of(TILE_M) && KEYS.is_multiple_of(TILE_N));
 
@@ -21,13 +24,17 @@ pub struct Block {
     head_dim: usize,
     /// Columns of `v` and `output`: the head dim, rounded up to whole register tiles.
     width: usize,
+    /// Keys of a tile.
+    keys: usize,
+    /// Whether probabilities are rounded to e4m3.
+    eight_bits: bool,
     /// `ROWS x head_dim`.
     q: Vec<f32>,
-    /// K of a tile, transposed: `head_dim x KEYS`.
+    /// K of a tile, transposed: `head_dim x keys`.
     k: Vec<f32>,
-    /// `KEYS x width`.
+    /// `keys x width`.
     v: Vec<f32>,
-    /// Scores of a tile, then probabilities: `ROWS x KEYS`.
+    /// Scores of a tile, then probabilities: `ROWS x keys`.
     scores: Vec<f32>,
     /// `ROWS x width`, relative to `maximum`.
     output: Vec<f32>,
@@ -40,15 +47,19 @@ pub struct Block {
 }
 
 impl Block {
-    pub fn new(head_dim: usize) -> Self {
+    /// For rows of `head_dim` columns; `tile`, if probabilities are rounded to e4m3, is the keys of a tile.
+    pub fn new(head_dim: usize, tile: Option<usize>) -> Self {
         let width = head_dim.next_multiple_of(TILE_N);
+        let keys = tile.unwrap_or(KEYS);
         Block {
             head_dim,
             width,
+            keys,
+            eight_bits: tile.is_some(),
             q: vec![0.0; ROWS * head_dim],
-            k: vec![0.0; head_dim * KEYS],
-            v: vec![0.0; KEYS * width],
-            scores: vec![0.0; ROWS * KEYS],
+            k: vec![0.0; head_dim * keys],
+            v: vec![0.0; keys * width],
+            scores: vec![0.0; ROWS * keys],
             output: vec![0.0; ROWS * width],
             maximum: [0.0; ROWS],
             sum: [0.0; ROWS],
@@ -57,7 +68,7 @@ impl Block {
     }
 
     /// Computes the rows from `first_row` on.
-    pub fn run<T: Element>(
+    pub fn run<T: Source>(
         &mut self,
         call: &Modifier<'_>,
         q: &Rows<'_, T>,
@@ -76,7 +87,7 @@ impl Block {
     /// The same code, compiled for wider vectors.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn run_avx2<T: Element>(
+    unsafe fn run_avx2<T: Source>(
         &mut self,
         call: &Modifier<'_>,
         q: &Rows<'_, T>,
@@ -88,7 +99,7 @@ impl Block {
     }
 
     #[inline(always)]
-    fn run_with<T: Element, const FMA: bool>(
+    fn run_with<T: Source, const FMA: bool>(
         &mut self,
         call: &Modifier<'_>,
         q: &Rows<'_, T>,
@@ -110,26 +121,28 @@ impl Block {
             false => 0,
         });
         let keys = visible.into_iter().max().unwrap_or(0);
-        for key in (0..keys).step_by(KEYS) {
-            self.load(k, v, key, KEYS.min(keys - key));
+        let tile = self.keys;
+        for key in (0..keys).step_by(tile) {
+            self.load(k, v, key, tile.min(keys - key));
             let q = Matrix { data: &self.q, stride: self.head_dim };
-            let kt = Matrix { data: &self.k, stride: KEYS };
+            let kt = Matrix { data: &self.k, stride: tile };
             self.scores.fill(0.0);
-            multiply_add::<FMA>([ROWS, KEYS, self.head_dim], q, kt, &mut self.scores, KEYS);
+            multiply_add::<FMA>([ROWS, tile, self.head_dim], q, kt, &mut self.scores, tile);
             for (row, visible) in visible.iter().enumerate() {
-                let visible = visible.saturating_sub(key).min(KEYS);
+                let visible = visible.saturating_sub(key).min(tile);
                 self.softmax(call, first_row + row, key, row, visible);
             }
-            let p = Matrix { data: &self.scores, stride: KEYS };
+            let p = Matrix { data: &self.scores, stride: tile };
             let v = Matrix { data: &self.v, stride: self.width };
-            multiply_add::<FMA>([ROWS, self.width, KEYS], p, v, &mut self.output, self.width);
+            multiply_add::<FMA>([ROWS, self.width, tile], p, v, &mut self.output, self.width);
         }
     }
 
     /// Widens a tile of K, transposing it, and one of V. Rows that do not exist are zeros.
     #[inline(always)]
-    fn load<T: Element>(&mut self, k: &Rows<'_, T>, v: &Rows<'_, T>, first: usize, rows: usize) {
-        for row in 0..KEYS {
+    fn load<T: Source>(&mut self, k: &Rows<'_, T>, v: &Rows<'_, T>, first: usize, rows: usize) {
+        let keys = self.keys;
+        for row in 0..keys {
             if row < rows {
                 T::widen(k.row(first + row), &mut self.row);
                 T::widen(v.row(first + row), &mut self.v[row * self.width..][..self.head_dim]);
@@ -138,7 +151,7 @@ impl Block {
                 self.v[row * self.width..][..self.head_dim].fill(0.0);
             }
             for (column, value) in self.row.iter().enumerate() {
-                self.k[column * KEYS + row] = *value;
+                self.k[column * keys + row] = *value;
             }
         }
     }
@@ -147,7 +160,7 @@ impl Block {
     /// `key` on, and the block's row `place`.
     #[inline(always)]
     fn softmax(&mut self, call: &Modifier<'_>, row: usize, key: usize, place: usize, visible: usize) {
-        let scores = &mut self.scores[place * KEYS..][..KEYS];
+        let scores = &mut self.scores[place * self.keys..][..self.keys];
         let (factor, scale) = (call.params.score_factor, call.params.scale_log2);
         scores.iter_mut().for_each(|score| *score *= factor);
         call.mask(row, key, &mut scores[..visible]);
@@ -163,6 +176,9 @@ impl Block {
         for chunk in scores.chunks_exact_mut(8) {
             for (sum, score) in sums.iter_mut().zip(chunk) {
                 *score = exp2((*score - reference) * scale);
+                if self.eight_bits {
+                    *score = e4m3(*score * ONE) / ONE;
+                }
                 *sum += *score;
             }
         }

@@ -6,43 +6,47 @@ use ffpa_kernels_gpu::catalog::Entry;
 
 use super::driver::{Pointer, call};
 use super::tensor_map::TensorMaps;
-use crate::backend::DeviceTensors;
 use crate::error::Error;
+use crate::placement::{Addresses, Placement};
 use crate::plan::Plan;
 use crate::tensor_map::tensor_maps;
 
 /// A plan's kernels, loaded.
 #[derive(Clone, Copy)]
 pub struct Functions {
+    /// Null if nothing is quantised, or needs no statistics.
+    pub statistics: Pointer,
+    /// Null if nothing is quantised.
+    pub quantize: Pointer,
     pub forward: Pointer,
     /// Null if there is nothing to combine.
     pub combine: Pointer,
 }
 
-/// Starts a plan's kernels on a stream. The context is current. `tensors` has a workspace if the plan needs one.
+/// Starts a plan's kernels on a stream. The context is current. `addresses` has a workspace if the plan needs one.
 pub fn launch(
     functions: Functions,
     plan: &Plan,
-    tensors: &DeviceTensors,
+    addresses: &Addresses,
     maps: &TensorMaps,
     stream: Pointer,
 ) -> Result<(), Error> {
     if plan.grid == 0 {
         return Ok(());
     }
-    let mut params = plan.params;
-    params.q.base = tensors.q;
-    params.k.base = tensors.k;
-    params.v.base = tensors.v;
-    params.o.base = tensors.o;
-    params.lse = tensors.lse;
-    params.mask.base = tensors.mask;
-    params.maps = tensor_maps(plan.kernel, &plan.problem, &params, |tensor| maps.of(tensor))?;
-    let combine = plan.combination.as_ref().map(|c| (c.place(tensors.workspace, &mut params), c));
-    start(functions.forward, &plan.kernel.entry(), plan.grid, params, stream)?;
-    match combine {
-        Some((params, c)) => start(functions.combine, &c.kernel.entry(), c.grid, params, stream),
-        None => Ok(()),
+    let Placement { quantize, mut forward, combine } = plan.place(addresses);
+    forward.maps = tensor_maps(plan.kernel, &plan.problem, &forward, |tensor| maps.of(tensor))?;
+    if let (Some(params), Some(quantization)) = (quantize, &plan.quantization) {
+        if let Some((kernel, grid)) = quantization.statistics {
+            start(functions.statistics, &kernel.entry(), grid, params, stream)?;
+        }
+        let (kernel, grid) = quantization.rows;
+        start(functions.quantize, &kernel.entry(), grid, params, stream)?;
+    }
+    start(functions.forward, &plan.kernel.entry(), plan.grid, forward, stream)?;
+    match (combine, &plan.combination) {
+        (Some(params), Some(c)) => start(functions.combine, &c.kernel.entry(), c.grid, params, stream),
+        _ => Ok(()),
     }
 }
 

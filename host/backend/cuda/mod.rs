@@ -15,7 +15,6 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use ffpa_kernels_gpu::abi::Matrices;
 use ffpa_kernels_gpu::catalog::{Entry, entries};
 
 use self::device::Context;
@@ -23,13 +22,14 @@ use self::driver::{Pointer, call};
 use self::launch::{Functions, launch, start};
 use self::memory::{Loan, Pool, Timer, Workspaces, download, upload, upload_at};
 use self::tensor_map::TensorMaps;
-use super::{Backend, BackendKind, DeviceTensors, HostParts, HostTensors, PartTensors, Report, Tensors};
+use super::{Backend, BackendKind, HostParts, HostTensors, PartTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
 use crate::combination::Combination;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::images;
 use crate::options::Progress;
+use crate::placement::Addresses;
 use crate::plan::Plan;
 use crate::select::check_device;
 
@@ -116,24 +116,22 @@ impl Cuda {
 
     /// A plan's kernels, loaded. The context is current.
     fn functions(&self, plan: &Plan) -> Result<Functions, Error> {
-        let forward = self.function(&plan.kernel.entry())?;
-        let combine = match &plan.combination {
-            Some(combination) => self.function(&combination.kernel.entry())?,
-            None => null_mut(),
-        };
-        Ok(Functions { forward, combine })
+        let load = |entry: Option<Entry>| entry.map_or(Ok(null_mut()), |entry| self.function(&entry));
+        let quantization = plan.quantization.as_ref();
+        let statistics = quantization.and_then(|q| q.statistics).map(|(kernel, _)| kernel.entry());
+        Ok(Functions {
+            statistics: load(statistics)?,
+            quantize: load(quantization.map(|q| q.rows.0.entry()))?,
+            forward: self.function(&plan.kernel.entry())?,
+            combine: load(plan.combination.as_ref().map(|c| c.kernel.entry()))?,
+        })
     }
 
     /// Runs on tensors in host memory: up, compute, down.
     fn run_staged(&self, plan: &Plan, tensors: HostTensors<'_>) -> Result<Report, Error> {
-        let (problem, params) = (&plan.problem, &plan.params);
-        let span =
-            |matrices: &Matrices, heads: usize| matrices.span(problem.batch, heads, problem.head_dim * 2);
-        let (q_heads, kv_heads) = (params.q_heads as usize, problem.kv_heads);
-        let q = &tensors.q[..span(&params.q, q_heads)];
-        let k = &tensors.k[..span(&params.k, kv_heads)];
-        let v = &tensors.v[..span(&params.v, kv_heads)];
-        let o = &mut tensors.o[..span(&params.o, q_heads)];
+        let [q, k, v, o] = plan.problem.spans();
+        let (q, k, v) = (&tensors.q[..q], &tensors.k[..k], &tensors.v[..v]);
+        let o = &mut tensors.o[..o];
         let lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
 
         let mask = tensors.mask.unwrap_or(&[]);
@@ -172,7 +170,7 @@ impl Cuda {
         let [q, k, v, mask, o_block, lse_block, workspace] = blocks else {
             unreachable!("run_staged takes seven blocks");
         };
-        let addresses = DeviceTensors {
+        let addresses = Addresses {
             q: q.address(),
             k: k.address(),
             v: v.address(),
@@ -180,7 +178,6 @@ impl Cuda {
             o: o_block.address(),
             lse: if lse.is_empty() { 0 } else { lse_block.address() },
             workspace: workspace.address(),
-            stream: None,
         };
         let functions = self.functions(plan)?;
         let timer = Timer::start(stream)?;
@@ -262,10 +259,10 @@ impl Backend for Cuda {
                 let stream = tensors.stream.map_or(self.stream.0, |stream| stream as Pointer);
                 let functions = self.functions(plan)?;
                 let start = |workspace| {
-                    let tensors = DeviceTensors { workspace, ..tensors };
-                    launch(functions, plan, &tensors, &self.maps, stream)
+                    let addresses = Addresses { workspace, ..tensors.addresses };
+                    launch(functions, plan, &addresses, &self.maps, stream)
                 };
-                match (plan.workspace_bytes, tensors.workspace) {
+                match (plan.workspace_bytes, tensors.addresses.workspace) {
                     (0, _) => start(0)?,
                     (bytes, 0) => self.workspaces.with(stream, bytes, start)?,
                     (_, workspace) => start(workspace)?,

@@ -69,6 +69,7 @@ impl Kernel {
             min_blocks: self.min_blocks,
             barriers: self.barriers,
             spill_allowance: self.spill_allowance,
+            e4m3: matches!(self.arithmetic, Arithmetic::E4m3 | Arithmetic::Int8),
         }
     }
 }
@@ -370,8 +371,9 @@ catalog! {
         split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     [fwd_f16_sm120f_splitd_896 F16, fwd_bf16_sm120f_splitd_896 Bf16]: Sm120f D 896 rows 32 keys 64 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    /// Spills: three words.
     [fwd_f16_sm120f_splitd_960 F16, fwd_bf16_sm120f_splitd_960 Bf16]: Sm120f D 960 rows 32 keys 64 warps 8 plain
-        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 12;
     [fwd_f16_sm90a_persistd_64_tma F16, fwd_bf16_sm90a_persistd_64_tma Bf16]: Sm90a D 64 rows 128 keys 64 warps 4 plain
         bulk_persist_d { stages 2 producer_warps 4 } min_blocks 2 spills 0;
     [fwd_f16_sm90a_persistd_192_tma F16, fwd_bf16_sm90a_persistd_192_tma Bf16]: Sm90a D 192 rows 128 keys 64 warps 8 plain
@@ -440,4 +442,28 @@ catalog! {
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_f16_sm120f_splitd_640_tma F16, fwd_bf16_sm120f_splitd_640_tma Bf16]: Sm120f D 640 rows 32 keys 64 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm89_persistd_64 E4m3, fwd_int8_sm89_persistd_64 Int8]: Sm89 D 64 rows 128 keys 128 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm89_persistd_128 E4m3, fwd_int8_sm89_persistd_128 Int8]: Sm89 D 128 rows 128 keys 128 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm89_persistd_192 E4m3, fwd_int8_sm89_persistd_192 Int8]: Sm89 D 192 rows 128 keys 64 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm89_persistd_224 E4m3, fwd_int8_sm89_persistd_224 Int8]: Sm89 D 224 rows 128 keys 64 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_64_tma E4m3, fwd_int8_sm120f_persistd_64_tma Int8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_128_tma E4m3, fwd_int8_sm120f_persistd_128_tma Int8]: Sm120f D 128 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_192_tma E4m3, fwd_int8_sm120f_persistd_192_tma Int8]: Sm120f D 192 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_224_tma E4m3, fwd_int8_sm120f_persistd_224_tma Int8]: Sm120f D 224 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_persistd_64_tma E4m3, fwd_int8_sm90a_persistd_64_tma Int8]: Sm90a D 64 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_persistd_128_tma E4m3, fwd_int8_sm90a_persistd_128_tma Int8]: Sm90a D 128 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_persistd_192_tma E4m3, fwd_int8_sm90a_persistd_192_tma Int8]: Sm90a D 192 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_persistd_224_tma E4m3, fwd_int8_sm90a_persistd_224_tma Int8]: Sm90a D 224 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
 }

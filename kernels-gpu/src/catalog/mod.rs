@@ -7,9 +7,11 @@
 
 pub mod combine;
 pub mod forward;
+pub mod quantize;
 
 pub use combine::{COMBINES, Combine, PartElement, emulate_combine};
 pub use forward::{CATALOG, Copies, DEFAULT_HEAD_DIMS, Kernel, emulate};
+pub use quantize::{QUANTIZES, Quantize, Stage, emulate_quantize};
 
 use crate::config::Arch;
 
@@ -30,11 +32,22 @@ pub struct Entry {
     pub barriers: usize,
     /// Bytes of register spills that ptxas may report: the measured price of the tile, see the row.
     pub spill_allowance: usize,
+    /// Whether it has instructions on e4m3, which need a newer version of PTX than others.
+    pub e4m3: bool,
+}
+
+impl Entry {
+    /// The feature of the target, as LLVM names it, that raises the PTX version where the architecture's own is too old for the
+    /// entry's instructions: e4m3 products need 8.4 (PTX ISA, "mma"), which sm_120f has anyway.
+    pub fn ptx_feature(&self) -> Option<&'static str> {
+        (self.e4m3 && self.arch != Arch::Sm120f).then_some("ptx84")
+    }
 }
 
 /// Every entry there is.
 pub fn entries() -> impl Iterator<Item = Entry> {
-    CATALOG.iter().map(Kernel::entry).chain(COMBINES.iter().map(Combine::entry))
+    let quantizes = QUANTIZES.iter().map(Quantize::entry);
+    CATALOG.iter().map(Kernel::entry).chain(COMBINES.iter().map(Combine::entry)).chain(quantizes)
 }
 
 /// What kernels of one kind run, by name: a function that runs one warp of a named kernel for the emulator, and the PTX

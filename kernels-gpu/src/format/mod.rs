@@ -4,14 +4,18 @@
 //! `P V`. A [`Recipe`] names both, and what the output is rounded to. A 16-bit [`Element`] is a recipe by itself.
 
 mod bf16;
+mod fp8;
 mod half;
 
 pub use bf16::Bf16;
+pub use fp8::{E4m3, Int8};
 pub use half::F16;
 
-use cuda_std::{Warp, fragment};
+use cuda_std::Warp;
+use cuda_std::fragment::{self, m16n8k16};
 
 use crate::abi::Params;
+use crate::config::Dtype;
 use crate::tile::{Place, SharedTile};
 
 /// Elements of the output in a chunk of 16 bytes.
@@ -31,6 +35,8 @@ pub trait Recipe {
 pub trait Scores {
     /// Elements in a chunk of 16 bytes. A matrix instruction takes two chunks of k.
     const CHUNK: usize;
+    /// Whether Q and K have [`scales`](crate::scales).
+    const SCALED: bool;
     /// An accumulator register.
     type Sum<W: Warp>: Copy;
 
@@ -50,12 +56,30 @@ pub trait Values {
     const CHUNK: usize;
     /// Growth of a row's maximum, in powers of two, that goes without rescaling: see [`softmax`](crate::softmax).
     const SLACK: f32;
+    /// What a probability of 1 is stored as.
+    const ONE: f32;
+    /// The base-2 logarithm of that.
+    const ONE_LOG2: f32;
+    /// Whether V has [`scales`](crate::scales), and P is rounded so coarsely that a row's sum must be that of the rounded ones,
+    /// and sums of products keep so few bits that each block of keys must be summed by itself.
+    const SCALED: bool;
 
     /// `d += a b` on one 16x8 tile, over two chunks of k.
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]);
 
     /// The `k`th two chunks of keys of 16 rows of probabilities, rounded, as an A operand.
     fn round<W: Warp, const N: usize>(warp: W, probabilities: &[[W::F32; 4]; N], k: usize) -> [W::U32; 4];
+
+    /// The B operand whose first column is ones, and whose others are zeros.
+    fn ones<W: Warp>(warp: W) -> [W::U32; 2];
+
+    /// Whether the columns of a lane's accumulators in column tiles `2 n` and `2 n + 1` are four neighbours, in the order of the
+    /// registers and, for each, of the tiles.
+    const QUADS: bool;
+
+    /// The column of the output that the accumulators `r` of column tile `n` are of, counted from the first of the operands that
+    /// were loaded.
+    fn column<W: Warp>(warp: W, n: usize, r: usize) -> W::U32;
 
     /// Where a lane stands in a tile of V to [`Values::load`] operands from column tile `column` on, an even one.
     fn place<W: Warp>(warp: W, tile: SharedTile, column: u32) -> Place<W>;
@@ -95,6 +119,7 @@ impl<E: Element> Recipe for E {
 
 impl<E: Element> Scores for E {
     const CHUNK: usize = 8;
+    const SCALED: bool = false;
     type Sum<W: Warp> = W::F32;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -117,6 +142,10 @@ impl<E: Element> Values for E {
     const CHUNK: usize = 8;
     /// Probabilities may then reach 2^8, which no 16-bit format minds.
     const SLACK: f32 = 8.0;
+    const ONE: f32 = 1.0;
+    const ONE_LOG2: f32 = 0.0;
+    const SCALED: bool = false;
+    const QUADS: bool = false;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
@@ -134,6 +163,18 @@ impl<E: Element> Values for E {
             E::pack(warp, right[0], right[1]),
             E::pack(warp, right[2], right[3]),
         ]
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn ones<W: Warp>(warp: W) -> [W::U32; 2] {
+        let one = warp.splat_f32(1.0);
+        let first = warp.less(warp.lane_id(), warp.splat(4));
+        [warp.select(first, E::pack(warp, one, one), warp.splat(0)); 2]
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn column<W: Warp>(warp: W, n: usize, r: usize) -> W::U32 {
+        m16n8k16::accumulator(warp.lane_id(), r as u32).1 + (n * m16n8k16::N) as u32
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -155,5 +196,18 @@ impl<E: Element> Output for E {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn pack<W: Warp>(warp: W, _params: &Params, low: W::F32, high: W::F32) -> W::U32 {
         E::pack(warp, low, high)
+    }
+}
+
+/// What the call asks for.
+pub enum AsAsked {}
+
+impl Output for AsAsked {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn pack<W: Warp>(warp: W, params: &Params, low: W::F32, high: W::F32) -> W::U32 {
+        match params.output {
+            Dtype::F16 => <F16 as Element>::pack(warp, low, high),
+            Dtype::Bf16 => <Bf16 as Element>::pack(warp, low, high),
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Whole rows of Q, K and V in shared memory, `mma.sync`; how they come there is the pipeline's affair.
 
 use cuda_std::Warp;
-use cuda_std::swizzle::CHUNK;
 
 use crate::abi::Params;
 use crate::config::Config;
@@ -11,6 +10,7 @@ use crate::format::{Output, Scores, Values};
 use crate::mask;
 use crate::matmul;
 use crate::pipeline::KeyTiles;
+use crate::scales::WarpScales;
 use crate::schedule::Work;
 use crate::softmax::Softmax;
 use crate::tile::{Accumulator, Operands};
@@ -33,12 +33,16 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
 {
     let o = Operands::new::<C>(params, &work).o;
     let warp_row = warp.warp_id() * 16 * M as u32;
+    // SAFETY: here and below, the caller's.
+    let scales = unsafe { WarpScales::<W, M>::new::<C>(warp, params, &work, work.row + warp_row) };
     let query = tiles.query().place_a(warp, warp_row);
 
     let mut softmax = Softmax::<W, C::Values, M>::new(warp, params);
     let mut output = Accumulator::<W, M, O>::zero(warp);
     let mut key = work.first_key;
     while key < work.keys {
+        // SAFETY: see above.
+        let (key_scales, value_scales) = unsafe { (scales.of_keys::<C>(key), scales.of_values::<C>(key)) };
         let keys = tiles.keys(key);
         let mut sums = matmul::no_sums::<W, C, M, N>(warp);
         let (keys, steps) = (keys.place_b_by_columns(warp, 0), C::D / (2 * C::Scores::CHUNK));
@@ -46,6 +50,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, steps) };
         tiles.release_keys(key);
         let mut scores = matmul::scores::<W, C, M, N>(warp, &sums);
+        scales.apply::<C, N>(&mut scores, &key_scales);
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
         // SAFETY: the caller's.
@@ -54,10 +59,19 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key);
 
         let values = C::Values::place(warp, tiles.values(), 0);
-        for k in 0..C::KEYS / (2 * C::Values::CHUNK) {
-            let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, k);
+        if C::Values::SCALED {
+            let rounded = matmul::round_all::<W, C, M, N>(warp, &scores);
+            softmax.add_sums(&matmul::sum_rounded::<W, C, M, N>(warp, &rounded));
             // SAFETY: the tile has arrived.
-            unsafe { matmul::add_values::<W, C, M, O>(warp, &mut output, p, values, k, 0, O) };
+            unsafe {
+                matmul::add_blocks::<W, C, M, N, O>(warp, &mut output, &rounded, values, &value_scales);
+            }
+        } else {
+            for k in 0..C::KEYS / (2 * C::Values::CHUNK) {
+                let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, k);
+                // SAFETY: the tile has arrived.
+                unsafe { matmul::add_values::<W, C, M, O>(warp, &mut output, p, values, k, 0, O) };
+            }
         }
         tiles.release_values(key);
         key += C::KEYS as u32;
@@ -65,27 +79,27 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     let staging = tiles.query();
     tiles.finish();
 
+    // SAFETY: see above.
+    unsafe { scales.shift::<C>(&mut softmax, &work, work.row + warp_row) };
     let (sums, references) = (softmax.row_sums(), softmax.references());
     let (factors, lse) = softmax.finish(&sums);
     output.scale_rows(&factors);
+    // SAFETY: see above.
+    unsafe { scales.finish::<C, O>(&mut output, &sums) };
     let o = o.skip_rows(warp_row);
     // SAFETY: shared memory is free, a warp's rows of the query tile are its own, and the output is the caller's.
     unsafe {
         if params.parts.count > 1 {
-            epilogue::store_part(warp, &output, params, &work, warp_row, 0, 0..O);
+            epilogue::store_part::<W, C::Values, M, O>(warp, &output, params, &work, warp_row, 0, 0..O);
             epilogue::store_part_statistics(warp, &references, &sums, params, &work, warp_row);
         } else {
-            // The query tile's rows may be shorter than the output's.
-            let columns = C::QUERY.row_bytes / CHUNK as usize;
-            for first in (0..O).step_by(columns) {
-                let columns = columns.min(O - first);
+            if C::Values::QUADS {
+                epilogue::store_quads::<W, C, M, O>(warp, &output, params, o);
+            } else {
                 let pack = |low, high| C::Output::pack(warp, params, low, high);
-                epilogue::stage(warp, &output, staging, warp_row, 0, first, columns, pack);
+                epilogue::stage(warp, &output, staging, warp_row, 0, 0, O, pack);
                 warp.sync_warp();
-                epilogue::store(warp, staging, warp_row, 16 * M as u32, columns, o.skip_chunks(first as u32));
-                if first + columns < O {
-                    warp.sync_warp();
-                }
+                epilogue::store(warp, staging, warp_row, 16 * M as u32, O, o);
             }
             epilogue::store_lse(warp, &lse, params, &work, warp_row);
         }

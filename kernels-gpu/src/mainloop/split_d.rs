@@ -136,7 +136,11 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
             let column = (index * PANEL) as u32 + 8 * warp_chunk;
             let tiles = columns * index..columns * (index + 1);
             // SAFETY: the caller's.
-            unsafe { epilogue::store_part(warp, &output, params, &work, warp_row, column, tiles) };
+            unsafe {
+                epilogue::store_part::<W, C::Values, M, O>(
+                    warp, &output, params, &work, warp_row, column, tiles,
+                )
+            };
         }
         return;
     }

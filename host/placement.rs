@@ -1,0 +1,54 @@
+//! A plan's launches, once it is known where everything lies.
+
+use ffpa_kernels_gpu::abi::{CombineParams, Params, QuantizeParams};
+
+use crate::plan::Plan;
+
+/// Addresses of a call's tensors; 0 for no mask and no log-sum-exp.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Addresses {
+    pub q: u64,
+    pub k: u64,
+    pub v: u64,
+    pub mask: u64,
+    pub o: u64,
+    pub lse: u64,
+    pub workspace: u64,
+}
+
+/// Parameters of a plan's launches, in the order in which they start; the forward kernel's lack tensor maps.
+#[cfg_attr(
+    not(any(feature = "emulator", feature = "cuda")),
+    allow(dead_code, reason = "the cpu backend launches nothing")
+)]
+pub(crate) struct Placement {
+    pub quantize: Option<QuantizeParams>,
+    pub forward: Params,
+    pub combine: Option<CombineParams>,
+}
+
+impl Plan {
+    /// Its launches on tensors at these addresses. In the workspace, parts of results come first and then quantised tensors.
+    #[cfg_attr(
+        not(any(feature = "emulator", feature = "cuda")),
+        allow(dead_code, reason = "the cpu backend launches nothing")
+    )]
+    pub(crate) fn place(&self, at: &Addresses) -> Placement {
+        let mut forward = self.params;
+        forward.q.base = at.q;
+        forward.k.base = at.k;
+        forward.v.base = at.v;
+        forward.o.base = at.o;
+        forward.lse = at.lse;
+        forward.mask.base = at.mask;
+        let combine = self.combination.as_ref().map(|c| c.place(at.workspace, &mut forward));
+        let offset = self.quantized_offset() as u64;
+        let quantize = self.quantization.as_ref().map(|q| q.place(at.workspace + offset, &mut forward));
+        Placement { quantize, forward, combine }
+    }
+
+    /// Where quantised tensors begin in the workspace.
+    pub(crate) fn quantized_offset(&self) -> usize {
+        self.combination.as_ref().map_or(0, |c| c.workspace_bytes().next_multiple_of(256))
+    }
+}

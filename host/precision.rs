@@ -1,0 +1,146 @@
+//! In what numbers the matrix products are computed.
+
+use std::fmt;
+
+use ffpa_kernels_gpu::config::{Arithmetic, Dtype};
+
+/// A family of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// In the 16-bit type of the tensors.
+    Native,
+    /// In FP8 (e4m3), or partly in 8-bit integers.
+    Fp8,
+    /// In NVFP4 (e2m1 with a scale per 16 elements).
+    NvFp4,
+}
+
+impl Family {
+    /// The name users type: `native`, `fp8` or `nvfp4`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::Native => "native",
+            Family::Fp8 => "fp8",
+            Family::NvFp4 => "nvfp4",
+        }
+    }
+
+    /// That of a kernel.
+    pub const fn of(arithmetic: Arithmetic) -> Option<Self> {
+        match arithmetic {
+            Arithmetic::F16 | Arithmetic::Bf16 => Some(Family::Native),
+            Arithmetic::E4m3 | Arithmetic::Int8 => Some(Family::Fp8),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the products are computed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Precision {
+    /// In the 16-bit type of the tensors.
+    #[default]
+    Native,
+    /// In eight bits, to which Q, K and V are brought first.
+    Fp8(Fp8),
+    /// In NVFP4.
+    NvFp4,
+}
+
+impl Precision {
+    /// The family of kernels.
+    pub const fn family(self) -> Family {
+        match self {
+            Precision::Native => Family::Native,
+            Precision::Fp8(_) => Family::Fp8,
+            Precision::NvFp4 => Family::NvFp4,
+        }
+    }
+
+    /// What kernels compute in, on tensors of this type; `None` where there are none yet.
+    pub(crate) const fn arithmetic(self, dtype: Dtype) -> Option<Arithmetic> {
+        match self {
+            Precision::Native => Some(Arithmetic::native(dtype)),
+            Precision::Fp8(Fp8 { scores: ScoreNumbers::E4m3, .. }) => Some(Arithmetic::E4m3),
+            Precision::Fp8(Fp8 { scores: ScoreNumbers::Int8, .. }) => Some(Arithmetic::Int8),
+            Precision::NvFp4 => None,
+        }
+    }
+}
+
+/// What Q and K are brought to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ScoreNumbers {
+    /// e4m3: three bits of mantissa, and room for outliers.
+    #[default]
+    E4m3,
+    /// Integers: four times as exact where a row's elements are alike.
+    Int8,
+}
+
+/// What shares a scale of V.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ValueScales {
+    /// A column, over all keys.
+    #[default]
+    Channel,
+    /// 64 keys, over all columns.
+    Block,
+}
+
+/// How tensors are brought to eight bits (SageAttention 2). Elements must be finite.
+///
+/// Each row of Q has a scale, and of each 64 keys each quarter ([`scales`](ffpa_kernels_gpu::scales)). Probabilities are e4m3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Fp8 {
+    /// What Q and K become.
+    pub scores: ScoreNumbers,
+    /// Whether the mean of all keys is subtracted from each: softmax does not see it, and what remains is smaller.
+    pub smooth_k: bool,
+    /// What shares a scale of V.
+    pub value_scales: ValueScales,
+    /// Whether the mean of V's columns is subtracted, and added to the output: with scales of columns only.
+    pub smooth_v: bool,
+}
+
+impl Default for Fp8 {
+    fn default() -> Self {
+        Fp8 {
+            scores: ScoreNumbers::E4m3,
+            smooth_k: true,
+            value_scales: ValueScales::Channel,
+            smooth_v: false,
+        }
+    }
+}
+
+impl Fp8 {
+    /// With Q and K in these numbers.
+    pub fn with_scores(self, scores: ScoreNumbers) -> Self {
+        Fp8 { scores, ..self }
+    }
+
+    /// With or without the mean key subtracted.
+    pub fn with_smooth_k(self, smooth_k: bool) -> Self {
+        Fp8 { smooth_k, ..self }
+    }
+
+    /// With these scales of V.
+    pub fn with_value_scales(self, value_scales: ValueScales) -> Self {
+        Fp8 { value_scales, ..self }
+    }
+
+    /// With or without the means of V's columns subtracted.
+    pub fn with_smooth_v(self, smooth_v: bool) -> Self {
+        Fp8 { smooth_v, ..self }
+    }
+}

@@ -1,0 +1,225 @@
+//! Bringing Q, K and V to eight bits before a kernel that multiplies those: launches, and where results lie.
+
+use ffpa_kernels_gpu::abi::{Columns, Matrices, Params, QuantizeParams, Scale, Scales};
+use ffpa_kernels_gpu::catalog::{Quantize, Stage};
+use ffpa_kernels_gpu::quantize::{CHUNKS, rows};
+use ffpa_kernels_gpu::scales::BLOCK;
+
+use crate::build_info::BuildInfo;
+use crate::device::DeviceInfo;
+use crate::error::Error;
+use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
+use crate::problem::Problem;
+
+/// Rows of a chunk of statistics, at least.
+const LEAST_CHUNK: usize = 512;
+
+/// Blocks of rows of one CTA: each reads the statistics of its head anew.
+const GROUP_BLOCKS: usize = 4;
+
+/// Where parts of a workspace begin: multiples of this many bytes.
+const ALIGNMENT: usize = 256;
+
+/// Launches of the quantising kernels.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Quantization {
+    /// What walks over the columns first, and its CTAs, if that is asked for.
+    pub statistics: Option<(&'static Quantize, u32)>,
+    /// What turns rows into bytes, and its CTAs.
+    pub rows: (&'static Quantize, u32),
+    /// Parameters of both, all addresses 0.
+    pub params: QuantizeParams,
+    /// What all results take, in bytes.
+    pub bytes: usize,
+    layout: Layout,
+}
+
+/// Offsets of the results, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Layout {
+    q: u64,
+    k: u64,
+    v: u64,
+    q_scale: u64,
+    k_scale: u64,
+    v_scale: u64,
+    v_columns: u64,
+    v_mean: u64,
+    q_shift: u64,
+    columns: u64,
+}
+
+impl Quantization {
+    /// That of a problem, if its precision is not the tensors' own.
+    pub(crate) fn of(
+        problem: &Problem,
+        device: &DeviceInfo,
+        build: &BuildInfo,
+    ) -> Result<Option<Self>, Error> {
+        let Precision::Fp8(recipe) = problem.precision else { return Ok(None) };
+        let kernel = |stage: Stage| {
+            let nearness = |quantize: &Quantize| device.nearness(quantize.arch);
+            let fits = |quantize: &&'static Quantize| {
+                quantize.stage == stage
+                    && quantize.head_dim >= problem.head_dim
+                    && nearness(quantize).is_some()
+            };
+            let kernels = build.quantizes.iter().copied().filter(fits);
+            let missing = || Error::FamilyUnavailable {
+                family: problem.precision.family(),
+                reason: format!("this build has no quantising kernel for {}", device.name),
+            };
+            kernels.min_by_key(|quantize| (quantize.head_dim, nearness(quantize))).ok_or_else(missing)
+        };
+        let chunks = problem.kv_len.div_ceil(LEAST_CHUNK).clamp(1, CHUNKS as usize);
+        let params = params(problem, recipe, chunks);
+        let statistics = match params.smooth_k != 0 || params.v_by_columns != 0 {
+            true => {
+                Some((kernel(Stage::Statistics)?, (problem.batch * problem.kv_heads * 2 * chunks) as u32))
+            }
+            false => None,
+        };
+        let ctas = params.batch * (params.q_heads * params.q_blocks + 2 * params.kv_heads * params.kv_blocks);
+        let (layout, bytes) = layout(problem, &params);
+        Ok(Some(Quantization { statistics, rows: (kernel(Stage::Rows)?, ctas), params, bytes, layout }))
+    }
+
+    /// Writes the addresses of a workspace into the parameters of both: `forward` has those of the tensors, and is left with
+    /// those of the quantised ones.
+    pub(crate) fn place(&self, workspace: u64, forward: &mut Params) -> QuantizeParams {
+        let (mut params, at) = (self.params, &self.layout);
+        (params.q.base, params.k.base, params.v.base) = (forward.q.base, forward.k.base, forward.v.base);
+        params.q8 = workspace + at.q;
+        params.k8 = workspace + at.k;
+        params.v8 = workspace + at.v;
+        params.q_scale = workspace + at.q_scale;
+        params.k_scale = workspace + at.k_scale;
+        params.v_scale = workspace + at.v_scale;
+        params.v_columns = workspace + at.v_columns;
+        params.v_mean = workspace + at.v_mean;
+        params.columns = workspace + at.columns;
+        let shifts = params.smooth_k != 0 && forward.lse != 0;
+        params.q_shift = if shifts { workspace + at.q_shift } else { 0 };
+        (forward.q.base, forward.k.base, forward.v.base) = (params.q8, params.k8, params.v8);
+        forward.scales = self.scales(&params);
+        params
+    }
+
+    /// What the forward kernel is told of the scales.
+    fn scales(&self, params: &QuantizeParams) -> Scales {
+        let blocks = u64::from(params.k.rows.div_ceil(BLOCK as u32));
+        let by_heads = |base, heads: u32, head_stride: u64, block_stride, rows| Scale {
+            base,
+            batch_stride: u64::from(heads) * head_stride,
+            head_stride,
+            block_stride,
+            rows,
+        };
+        let block = BLOCK as u32;
+        let by_columns = params.v_by_columns != 0;
+        Scales {
+            q: by_heads(params.q_scale, params.q_heads, 4 * u64::from(params.q.rows), 4, 1),
+            k: by_heads(params.k_scale, params.kv_heads, 16 * blocks, 16, block),
+            k_group_stride: 4,
+            v: match by_columns {
+                true => Scale::NONE,
+                false => by_heads(params.v_scale, params.kv_heads, 4 * blocks, 4, block),
+            },
+            v_columns: if by_columns { params.v_columns } else { 0 },
+            v_mean: if params.smooth_v != 0 { params.v_mean } else { 0 },
+            q_shift: params.q_shift,
+        }
+    }
+}
+
+/// The quantised matrices of `heads` heads of `rows` rows; addresses 0.
+pub(crate) fn matrices(row_bytes: usize, heads: usize, rows: usize) -> Matrices {
+    Matrices {
+        base: 0,
+        batch_stride: (heads * rows * row_bytes) as u64,
+        head_stride: (rows * row_bytes) as u64,
+        row_stride: row_bytes as u32,
+        rows: rows as u32,
+    }
+}
+
+/// Bytes of a quantised row.
+pub(crate) fn row_bytes(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(16)
+}
+
+fn params(problem: &Problem, recipe: Fp8, chunks: usize) -> QuantizeParams {
+    let source = |[batch, head, row]: [usize; 3], rows: usize| Matrices {
+        base: 0,
+        batch_stride: batch as u64,
+        head_stride: head as u64,
+        row_stride: row as u32,
+        rows: rows as u32,
+    };
+    let [q, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
+    let groups = |rows: usize| rows.div_ceil(BLOCK * GROUP_BLOCKS) as u32;
+    // Without keys nothing has statistics.
+    let keys = problem.kv_len > 0;
+    let v_by_columns = keys && recipe.value_scales == ValueScales::Channel;
+    QuantizeParams {
+        q: source(q, problem.q_len),
+        k: source(k, problem.kv_len),
+        v: source(v, problem.kv_len),
+        q8: 0,
+        k8: 0,
+        v8: 0,
+        q_scale: 0,
+        k_scale: 0,
+        v_scale: 0,
+        v_columns: 0,
+        v_mean: 0,
+        q_shift: 0,
+        columns: 0,
+        source: problem.dtype,
+        int8: (recipe.scores == ScoreNumbers::Int8).into(),
+        smooth_k: (keys && recipe.smooth_k).into(),
+        smooth_v: (recipe.smooth_v && v_by_columns).into(),
+        v_by_columns: v_by_columns.into(),
+        batch: problem.batch as u32,
+        q_heads: problem.q_heads as u32,
+        kv_heads: problem.kv_heads as u32,
+        head_dim: problem.head_dim as u32,
+        row_bytes: row_bytes(problem.head_dim) as u32,
+        chunks: chunks as u32,
+        // Whole passes of all threads.
+        chunk_rows: problem.kv_len.div_ceil(chunks).next_multiple_of(BLOCK) as u32,
+        lanes_log2: (problem.head_dim / 8).next_power_of_two().trailing_zeros(),
+        group_blocks: GROUP_BLOCKS as u32,
+        q_blocks: groups(problem.q_len),
+        kv_blocks: groups(problem.kv_len),
+    }
+}
+
+/// Where results lie, one behind the other, and what they take.
+fn layout(problem: &Problem, params: &QuantizeParams) -> (Layout, usize) {
+    let (q_heads, kv_heads) = (problem.batch * problem.q_heads, problem.batch * problem.kv_heads);
+    let (q_rows, kv_rows) = (q_heads * problem.q_len, kv_heads * problem.kv_len);
+    let blocks = kv_heads * problem.kv_len.div_ceil(BLOCK);
+    let row_bytes = params.row_bytes as usize;
+    let columns = kv_heads * problem.head_dim;
+    let mut end = 0_usize;
+    let mut take = |bytes: usize| {
+        let begin = end;
+        end = (end + bytes).next_multiple_of(ALIGNMENT);
+        begin as u64
+    };
+    let layout = Layout {
+        q: take(q_rows * row_bytes),
+        k: take(kv_rows * row_bytes),
+        v: take(kv_rows * row_bytes),
+        q_scale: take(4 * q_rows),
+        k_scale: take(4 * rows::WARPS * blocks),
+        v_scale: take(4 * blocks),
+        v_columns: take(4 * columns),
+        v_mean: take(4 * columns),
+        q_shift: take(4 * q_rows),
+        columns: take(4 * columns * Columns::COUNT as usize * params.chunks as usize),
+    };
+    (layout, end)
+}

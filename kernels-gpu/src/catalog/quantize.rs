@@ -1,0 +1,93 @@
+//! The kernels that bring 16-bit tensors to eight bits.
+
+use super::{Entry, runs};
+use crate::abi::QuantizeParams;
+use crate::config::Arch;
+use crate::quantize::{rows, statistics};
+
+/// What a quantising kernel does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Statistics of the columns of K and V.
+    Statistics,
+    /// Rows to bytes.
+    Rows,
+}
+
+/// What the host knows of a quantising kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Quantize {
+    /// Name of the PTX entry.
+    pub name: &'static str,
+    /// What it is compiled for.
+    pub arch: Arch,
+    /// What it does.
+    pub stage: Stage,
+    /// The largest head dim that it takes.
+    pub head_dim: usize,
+}
+
+impl Quantize {
+    /// Threads of a CTA.
+    pub const fn threads(&self) -> usize {
+        32 * match self.stage {
+            Stage::Statistics => statistics::WARPS,
+            Stage::Rows => rows::WARPS,
+        }
+    }
+
+    /// Its entry.
+    pub fn entry(&self) -> Entry {
+        let (shared_bytes, barriers) = match self.stage {
+            Stage::Statistics => (statistics::SHARED_BYTES, statistics::BARRIERS),
+            Stage::Rows => (rows::SHARED_BYTES, rows::BARRIERS),
+        };
+        Entry {
+            name: self.name,
+            arch: self.arch,
+            threads: self.threads(),
+            shared_bytes,
+            min_blocks: 1,
+            barriers,
+            spill_allowance: 0,
+            e4m3: self.stage == Stage::Rows,
+        }
+    }
+}
+
+macro_rules! quantizes {
+    ($($name:ident: $arch:ident $stage:ident D $d:literal;)*) => {
+        /// Every quantising kernel there is.
+        pub const QUANTIZES: &[Quantize] = &[$(Quantize {
+            name: stringify!($name),
+            arch: Arch::$arch,
+            stage: Stage::$stage,
+            head_dim: $d,
+        }),*];
+
+        runs! {
+            fn emulate_quantize(warp, params: QuantizeParams, _address) {
+                $($name => quantizes!(@run $stage $d)(warp, params);)*
+            }
+        }
+    };
+
+    (@run Statistics $d:literal) => { statistics::statistics };
+    (@run Rows $d:literal) => { rows::quantize::<_, { $d / 8 }, { $d / 16 }> };
+}
+
+quantizes! {
+    statistics_sm89: Sm89 Statistics D 1024;
+    quantize_64_sm89: Sm89 Rows D 64;
+    quantize_128_sm89: Sm89 Rows D 128;
+    quantize_256_sm89: Sm89 Rows D 256;
+    statistics_sm90a: Sm90a Statistics D 1024;
+    quantize_64_sm90a: Sm90a Rows D 64;
+    quantize_128_sm90a: Sm90a Rows D 128;
+    quantize_256_sm90a: Sm90a Rows D 256;
+    statistics_sm120f: Sm120f Statistics D 1024;
+    quantize_64_sm120f: Sm120f Rows D 64;
+    quantize_128_sm120f: Sm120f Rows D 128;
+    quantize_256_sm120f: Sm120f Rows D 256;
+}

@@ -1,0 +1,125 @@
+//! Eight bits: e4m3 (OCP 8-bit floating point) for all of Q, K, V and P, or integers for Q and K, which are four times as
+//! exact there (SageAttention 2).
+//!
+//! Probabilities are stored as 448, the largest e4m3, times what they are: in 0 to 1 most would be subnormal. None may exceed
+//! that, so references move with every growth of a row's maximum.
+//!
+//! V lies in shared memory key by key, and `ldmatrix` transposes 16-bit elements, here pairs of neighbouring columns. Bytes
+//! 0 and 2 of its words are the even column's keys, bytes 1 and 3 the odd one's. So of two neighbouring column tiles of the
+//! output one has the even columns of 16 and the other the odd ones; and the keys come in an order in which the
+//! accumulators of four neighbouring tiles of scores are, packed, an A operand: no value crosses lanes.
+
+use cuda_std::Warp;
+
+use super::{AsAsked, Recipe, Scores, Values};
+use crate::tile::{Place, SharedTile};
+
+/// e4m3: a sign, four bits of exponent, three of mantissa.
+pub enum E4m3 {}
+
+/// Signed integers for Q and K, e4m3 for P and V.
+pub enum Int8 {}
+
+impl Recipe for E4m3 {
+    type Scores = E4m3;
+    type Values = E4m3;
+    type Output = AsAsked;
+}
+
+impl Recipe for Int8 {
+    type Scores = Int8;
+    type Values = E4m3;
+    type Output = AsAsked;
+}
+
+impl Scores for E4m3 {
+    const CHUNK: usize = 16;
+    const SCALED: bool = true;
+    type Sum<W: Warp> = W::F32;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn zero<W: Warp>(warp: W) -> W::F32 {
+        warp.splat_f32(0.0)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        warp.mma_m16n8k32_e4m3(d, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn float<W: Warp>(_warp: W, sum: W::F32) -> W::F32 {
+        sum
+    }
+}
+
+impl Scores for Int8 {
+    const CHUNK: usize = 16;
+    const SCALED: bool = true;
+    type Sum<W: Warp> = W::U32;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn zero<W: Warp>(warp: W) -> W::U32 {
+        warp.splat(0)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn mma<W: Warp>(warp: W, d: &mut [W::U32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        warp.mma_m16n8k32_s8(d, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn float<W: Warp>(warp: W, sum: W::U32) -> W::F32 {
+        warp.float_from_signed(sum)
+    }
+}
+
+impl Values for E4m3 {
+    const CHUNK: usize = 16;
+    const SLACK: f32 = 0.0;
+    const ONE: f32 = 448.0;
+    const ONE_LOG2: f32 = 8.807_355;
+    const SCALED: bool = true;
+    const QUADS: bool = true;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        warp.mma_m16n8k32_e4m3(d, a, b);
+    }
+
+    /// A register holds four values of k: two each of two neighbouring tiles.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn round<W: Warp, const N: usize>(warp: W, probabilities: &[[W::F32; 4]; N], k: usize) -> [W::U32; 4] {
+        let quarter = |half: usize, right: usize| {
+            let [a, b] = [0, 1].map(|i| probabilities[4 * k + 2 * right + i]);
+            warp.pack_e4m3([a[2 * half], a[2 * half + 1], b[2 * half], b[2 * half + 1]])
+        };
+        [quarter(0, 0), quarter(1, 0), quarter(0, 1), quarter(1, 1)]
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn ones<W: Warp>(warp: W) -> [W::U32; 2] {
+        let first = warp.less(warp.lane_id(), warp.splat(4));
+        [warp.select(first, warp.splat(0x3838_3838), warp.splat(0)); 2]
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn column<W: Warp>(warp: W, n: usize, r: usize) -> W::U32 {
+        ((warp.lane_id() & 3) << 2) + (16 * (n / 2) + 2 * (r % 2) + n % 2) as u32
+    }
+
+    /// Lane `l` points at key `l`: the four matrices are eight keys each.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn place<W: Warp>(warp: W, tile: SharedTile, column: u32) -> Place<W> {
+        tile.place(warp.lane_id(), warp.splat(column / 2))
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn load<W: Warp>(warp: W, place: Place<W>, k: usize, n: usize) -> [[W::U32; 2]; 2] {
+        // SAFETY: the caller's.
+        let [a, b, c, d] = unsafe { warp.load_matrix_transposed_x4(place.at(32 * k, n)) };
+        let columns = |selector| [warp.permute_bytes(a, b, selector), warp.permute_bytes(c, d, selector)];
+        [columns(0x6420), columns(0x7531)]
+    }
+}

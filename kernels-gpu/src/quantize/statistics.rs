@@ -1,0 +1,174 @@
+//! What is wanted of the columns of K and V, of some rows at a time.
+
+use cuda_std::Warp;
+
+use super::{COLUMNS, Eight, columns_of, unpack};
+use crate::abi::{Columns, Matrices, QuantizeParams};
+use crate::schedule::divide;
+use crate::tile::GlobalTile;
+
+/// Warps of a CTA.
+pub const WARPS: usize = 8;
+/// Dynamic shared memory of a CTA: a float per thread and column of its chunk.
+pub const SHARED_BYTES: usize = 32 * WARPS * COLUMNS * 4;
+/// Barriers in the code: two for each of the four statistics.
+pub const BARRIERS: usize = 8;
+
+/// Rows whose loads are in flight together.
+const BATCH: u32 = 4;
+
+/// One CTA's work: a chunk of the rows of K, or V, of one head.
+///
+/// Threads stand side by side along a row, eight columns each, and one group of them below the other; each goes down in steps
+/// of all groups.
+///
+/// # Safety
+/// `params` describes live buffers, as [`QuantizeParams`] documents, and the grid has a CTA for each chunk of each head of K
+/// and of V.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
+    let (rest, chunk) = divide(warp.block_idx_x(), params.chunks);
+    let (head_of_batch, matrix) = divide(rest, 2);
+    let (batch, head) = divide(head_of_batch, params.kv_heads);
+    let which = if matrix == 0 { &params.k } else { &params.v };
+    let rows = (which.rows - (chunk * params.chunk_rows).min(which.rows)).min(params.chunk_rows);
+    let from = source(which, batch, head, params).skip_rows(chunk * params.chunk_rows);
+    let cta = Cta { warp, params, head: head_of_batch as u64, chunk };
+    // SAFETY: the caller's, here and below.
+    unsafe {
+        if matrix == 0 {
+            if params.smooth_k != 0 {
+                cta.sums(&from, rows, Columns::KeySum);
+            }
+        } else if params.v_by_columns != 0 {
+            cta.bounds(&from, rows);
+            if params.smooth_v != 0 {
+                cta.sums(&from, rows, Columns::ValueSum);
+            }
+        }
+    }
+}
+
+/// The matrix of one batch entry and head.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub(super) fn source(matrices: &Matrices, batch: u32, head: u32, params: &QuantizeParams) -> GlobalTile {
+    GlobalTile::new(matrices, batch, head, params.head_dim / COLUMNS as u32)
+}
+
+#[derive(Clone, Copy)]
+struct Cta<'a, W> {
+    warp: W,
+    params: &'a QuantizeParams,
+    head: u64,
+    chunk: u32,
+}
+
+impl<W: Warp> Cta<'_, W> {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn thread(&self) -> W::U32 {
+        self.warp.lane_id() + self.warp.splat(self.warp.warp_id() * 32)
+    }
+
+    /// Groups of threads below each other: each group has a thread for each chunk of a row, and a power of two.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn groups(&self) -> u32 {
+        32 * WARPS as u32 >> self.params.lanes_log2
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn sums(&self, from: &GlobalTile, rows: u32, kind: Columns) {
+        let add = |a, b| a + b;
+        // SAFETY: the caller's.
+        let sums = unsafe { self.walk(from, rows, [self.warp.splat_f32(0.0); COLUMNS], add) };
+        // SAFETY: the caller's.
+        unsafe { self.combine(&sums, kind, add) };
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn bounds(&self, from: &GlobalTile, rows: u32) {
+        let warp = self.warp;
+        let least = [warp.splat_f32(f32::NEG_INFINITY); COLUMNS];
+        // SAFETY: the caller's.
+        let highest = unsafe { self.walk(from, rows, least, |a, b| warp.max(a, b)) };
+        // SAFETY: the caller's.
+        let lowest = unsafe { self.walk(from, rows, least, |a, b| warp.max(a, -b)) };
+        // SAFETY: the caller's.
+        unsafe {
+            self.combine(&highest, Columns::ValueHighest, |a, b| warp.max(a, b));
+            self.combine(&lowest, Columns::ValueLowest, |a, b| warp.max(a, b));
+        }
+    }
+
+    /// A thread's columns over its rows.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn walk(
+        &self,
+        from: &GlobalTile,
+        rows: u32,
+        mut state: Eight<W>,
+        add: impl Fn(W::F32, W::F32) -> W::F32,
+    ) -> Eight<W> {
+        let warp = self.warp;
+        let lanes = 1 << self.params.lanes_log2;
+        let chunk = self.thread() & (lanes - 1);
+        let column_exists = warp.less(chunk, warp.splat(from.chunks));
+        let mut first = 0;
+        while first < rows {
+            let mut words = [[warp.splat(0); 4]; BATCH as usize];
+            let mut exist = [column_exists; BATCH as usize];
+            for i in 0..BATCH as usize {
+                let row = (self.thread() >> self.params.lanes_log2) + (first + i as u32 * self.groups());
+                exist[i] = column_exists & warp.less(row, warp.splat(rows));
+                // SAFETY: the caller's; what does not exist is not read.
+                words[i] = unsafe { warp.load_global_x4(from.chunk(warp, row, chunk), exist[i]) };
+            }
+            for i in 0..BATCH as usize {
+                let values = unpack(warp, self.params.source, words[i]);
+                for c in 0..COLUMNS {
+                    state[c] = warp.select_f32(exist[i], add(state[c], values[c]), state[c]);
+                }
+            }
+            first += BATCH * self.groups();
+        }
+        state
+    }
+
+    /// All groups' columns, one after the other, to where the chunk's are left.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn combine(&self, state: &Eight<W>, kind: Columns, add: impl Fn(W::F32, W::F32) -> W::F32) {
+        let (warp, params) = (self.warp, self.params);
+        let width = (COLUMNS as u32) << params.lanes_log2;
+        // Thread t's columns are numbers 8 t to 8 t + 7: those of a group lie side by side.
+        for c in 0..COLUMNS {
+            let address = ((self.thread() << 3) + c as u32) * 4 + warp.shared_base();
+            // SAFETY: a float per thread and column fits.
+            unsafe { warp.store_shared_f32(address, state[c], warp.less(warp.splat(0), warp.splat(1))) };
+        }
+        warp.sync_threads();
+        let to = columns_of(params, kind, self.head) + self.chunk as u64 * params.head_dim as u64 * 4;
+        let mut first = 0;
+        while first < params.head_dim {
+            let column = self.thread() + first;
+            let exists = warp.less(column, warp.splat(params.head_dim));
+            // Columns that do not exist are read where some do.
+            let place = warp.select(exists, column, warp.splat(0)) * 4 + warp.shared_base();
+            // SAFETY: as above.
+            let mut all = unsafe { warp.load_shared_f32(place) };
+            let mut group = 1;
+            while group < self.groups() {
+                // SAFETY: as above.
+                all = add(all, unsafe { warp.load_shared_f32(place + group * width * 4) });
+                group += 1;
+            }
+            // SAFETY: the caller's.
+            unsafe { warp.store_global_f32(warp.mul_wide(column, 4) + to, all, exists) };
+            first += 32 * WARPS as u32;
+        }
+        warp.sync_threads();
+    }
+}

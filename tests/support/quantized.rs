@@ -1,0 +1,226 @@
+//! Attention in eight bits as the recipe has it, in f64 but for the roundings that are part of it. Shares no code with the
+//! library: e4m3 is the `microfloat` crate's.
+//!
+//! Keys are visited in tiles, since probabilities are rounded relative to the largest score so far. Sums of products of
+//! e4m3 numbers keep as many bits as the device's accumulators.
+
+use microfloat::f8e4m3fn;
+use rayon::prelude::*;
+
+use super::reference::{Answer, Call};
+
+/// What is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    pub int8: bool,
+    pub smooth_k: bool,
+    pub by_channel: bool,
+    pub smooth_v: bool,
+    /// Keys of a tile, and of a part of the keys that a CTA has; results of parts are brought together exactly.
+    pub tile: usize,
+    pub part: usize,
+    /// Bits of the fraction that accumulators keep, 13 or 23.
+    pub fraction: i32,
+}
+
+const BLOCK: usize = 64;
+
+/// The e4m3 number nearest to a float.
+fn e4m3(x: f32) -> f64 {
+    f64::from(f8e4m3fn::from_f32(x.clamp(-448.0, 448.0)).to_f32())
+}
+
+fn int8(x: f32) -> f64 {
+    f64::from(x.round_ties_even().clamp(-128.0, 127.0))
+}
+
+/// Toward zero to so many bits of fraction.
+fn truncate(x: f64, fraction: i32) -> f64 {
+    if fraction >= 23 || x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let unit = 2.0_f64.powi(x.abs().log2().floor() as i32 - fraction);
+    (x / unit).trunc() * unit
+}
+
+/// Sums of products, 32 at a time.
+fn sum(a: impl Iterator<Item = f64>, fraction: i32) -> f64 {
+    let mut total = 0.0;
+    let mut step = 0.0;
+    for (i, product) in a.enumerate() {
+        step += product;
+        if i % 32 == 31 {
+            total = truncate(total + step, fraction);
+            step = 0.0;
+        }
+    }
+    truncate(total + step, fraction)
+}
+
+/// Rows of codes, and what they are multiplied with.
+struct Codes {
+    codes: Vec<f64>,
+    scales: Vec<f64>,
+}
+
+/// Of some rows of `d` columns; `share` says which scale a row has, of `count`.
+fn quantize(
+    x: &[f32],
+    d: usize,
+    count: usize,
+    share: impl Fn(usize) -> usize,
+    largest: f32,
+    round: fn(f32) -> f64,
+) -> Codes {
+    let mut magnitudes = vec![0.0_f32; count];
+    for (row, x) in x.chunks(d).enumerate() {
+        let magnitude = &mut magnitudes[share(row)];
+        *magnitude = x.iter().fold(*magnitude, |m, x| m.max(x.abs()));
+    }
+    let factor = |row: usize| match magnitudes[share(row)] {
+        0.0 => 0.0,
+        magnitude => largest / magnitude,
+    };
+    let codes = x.chunks(d).enumerate().flat_map(|(row, x)| x.iter().map(move |x| (row, *x)));
+    let codes = codes.map(|(row, x)| round(x * factor(row))).collect();
+    Codes { codes, scales: magnitudes.iter().map(|m| f64::from(m / largest)).collect() }
+}
+
+fn narrow(x: &[f64]) -> Vec<f32> {
+    x.iter().map(|&x| x as f32).collect()
+}
+
+fn means(x: &[f32], d: usize) -> Vec<f32> {
+    let rows = (x.len() / d).max(1);
+    let column = |c: usize| x.iter().skip(c).step_by(d).map(|&x| f64::from(x)).sum::<f64>();
+    (0..d).map(|c| (column(c) / rows as f64) as f32).collect()
+}
+
+fn less(x: &[f32], mean: &[f32]) -> Vec<f32> {
+    x.chunks(mean.len()).flat_map(|row| row.iter().zip(mean).map(|(x, m)| x - m)).collect()
+}
+
+/// One key/value head.
+struct Head {
+    k: Codes,
+    k_mean: Vec<f32>,
+    v: Codes,
+    v_mean: Vec<f32>,
+}
+
+impl Head {
+    fn new(call: &Call, recipe: &Recipe, index: usize) -> Self {
+        let d = call.head_dim;
+        let range = index * call.kv_len * d..(index + 1) * call.kv_len * d;
+        let (k, v) = (narrow(&call.k[range.clone()]), narrow(&call.v[range]));
+        let blocks = call.kv_len.div_ceil(BLOCK);
+        let k_mean = if recipe.smooth_k { means(&k, d) } else { vec![0.0; d] };
+        let v_mean = if recipe.smooth_v { means(&v, d) } else { vec![0.0; d] };
+        let (k, v) = (less(&k, &k_mean), less(&v, &v_mean));
+        let group = |row: usize| row / BLOCK * 4 + row % 8 / 2;
+        let k = match recipe.int8 {
+            true => quantize(&k, d, 4 * blocks, group, 127.0, int8),
+            false => quantize(&k, d, 4 * blocks, group, 448.0, e4m3),
+        };
+        let v = if recipe.by_channel {
+            // The same, column by column.
+            let turned: Vec<f32> = (0..d).flat_map(|c| v.iter().skip(c).step_by(d).copied()).collect();
+            let Codes { codes, scales } =
+                quantize(&turned, call.kv_len.max(1), d, |column| column, 448.0, e4m3);
+            let back = (0..call.kv_len)
+                .flat_map(|key| codes.iter().skip(key).step_by(call.kv_len).copied())
+                .collect();
+            Codes { codes: back, scales }
+        } else {
+            quantize(&v, d, blocks, |row| row / BLOCK, 448.0, e4m3)
+        };
+        Head { k, k_mean, v, v_mean }
+    }
+}
+
+impl Call {
+    /// The answer of a recipe.
+    pub fn quantized(&self, recipe: &Recipe) -> Answer {
+        let d = self.head_dim;
+        let heads: Vec<Head> = (0..self.batch * self.kv_heads)
+            .into_par_iter()
+            .map(|index| Head::new(self, recipe, index))
+            .collect();
+        let group = self.q_heads.checked_div(self.kv_heads).unwrap_or(1);
+        let rows: Vec<_> = (0..self.batch * self.q_heads * self.q_len)
+            .into_par_iter()
+            .map(|index| {
+                let (head, row) = (index / self.q_len, index % self.q_len);
+                let (batch, head) = (head / self.q_heads, head % self.q_heads);
+                let q = narrow(&self.q[index * d..(index + 1) * d]);
+                self.row(recipe, &q, &heads[batch * self.kv_heads + head / group], self.visible(row))
+            })
+            .collect();
+        let (o, lse): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        Answer { o: o.concat(), lse }
+    }
+
+    fn row(&self, recipe: &Recipe, q: &[f32], head: &Head, visible: usize) -> (Vec<f64>, f64) {
+        let (d, scale) = (self.head_dim, f64::from(self.scale));
+        let shift: f64 = q.iter().zip(&head.k_mean).map(|(q, m)| f64::from(*q) * f64::from(*m)).sum();
+        let q = match recipe.int8 {
+            true => quantize(q, d, 1, |_| 0, 127.0, int8),
+            false => quantize(q, d, 1, |_| 0, 448.0, e4m3),
+        };
+        let fraction = if recipe.int8 { 52 } else { recipe.fraction };
+        let score = |key: usize| {
+            let products = q.codes.iter().zip(&head.k.codes[key * d..][..d]).map(|(a, b)| a * b);
+            sum(products, fraction) * q.scales[0] * head.k.scales[key / BLOCK * 4 + key % 8 / 2] * scale
+        };
+        let parts = (0..visible).step_by(recipe.part).map(|first| {
+            let keys = first..visible.min(first.saturating_add(recipe.part));
+            self.part(recipe, head, keys, &score)
+        });
+        let parts: Vec<_> = parts.collect();
+        let maximum = parts.iter().map(|part| part.0).fold(f64::NEG_INFINITY, f64::max);
+        let (mut total, mut o) = (0.0, vec![0.0; d]);
+        for (part_maximum, part_total, part) in &parts {
+            let factor = if *part_maximum == maximum { 1.0 } else { (part_maximum - maximum).exp() };
+            total += part_total * factor;
+            o.iter_mut().zip(part).for_each(|(o, part)| *o += part * factor);
+        }
+        if total == 0.0 {
+            return (vec![0.0; d], f64::NEG_INFINITY);
+        }
+        for (c, o) in o.iter_mut().enumerate() {
+            let column = if recipe.by_channel { head.v.scales[c] } else { 1.0 };
+            *o = *o / total * column + f64::from(head.v_mean[c]);
+        }
+        (o, maximum + (total / 448.0).ln() + shift * scale)
+    }
+
+    /// Largest score, sum and output, not normalised, over some keys.
+    fn part(
+        &self,
+        recipe: &Recipe,
+        head: &Head,
+        keys: std::ops::Range<usize>,
+        score: impl Fn(usize) -> f64,
+    ) -> (f64, f64, Vec<f64>) {
+        let d = self.head_dim;
+        let (mut maximum, mut total, mut o) = (f64::NEG_INFINITY, 0.0, vec![0.0; d]);
+        for first in keys.clone().step_by(recipe.tile) {
+            let keys: Vec<usize> = (first..keys.end.min(first + recipe.tile)).collect();
+            let scores: Vec<f64> = keys.iter().map(|&key| score(key)).collect();
+            let new = scores.iter().copied().fold(maximum, f64::max);
+            let factor = if maximum == new { 1.0 } else { (maximum - new).exp() };
+            maximum = new;
+            let p: Vec<f64> = scores.iter().map(|s| e4m3((448.0 * (s - maximum).exp()) as f32)).collect();
+            total = total * factor + sum(p.iter().copied(), recipe.fraction);
+            for (c, o) in o.iter_mut().enumerate() {
+                *o *= factor;
+                for (p, keys) in p.chunks(BLOCK).zip(keys.chunks(BLOCK)) {
+                    let products = p.iter().zip(keys).map(|(p, key)| p * head.v.codes[key * d + c]);
+                    let block = if recipe.by_channel { 1.0 } else { head.v.scales[keys[0] / BLOCK] };
+                    *o += sum(products, recipe.fraction) * block;
+                }
+            }
+        }
+        (maximum, total, o)
+    }
+}
