@@ -158,6 +158,17 @@ pub enum Fault {
         /// The operation.
         access: Place,
     },
+    /// An access to the bytes of an mbarrier that is no operation on it: until it is invalidated, its place serves nothing
+    /// else (PTX ISA, "mbarrier.init" and "mbarrier.inval").
+    #[error("shared byte {address} is part of an mbarrier, made in {made}: {access}")]
+    MbarrierTouched {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The operation that made it.
+        made: Place,
+        /// The access.
+        access: Place,
+    },
     /// A tensor map that is not one.
     #[error("the address of a tensor map leads to none that the driver would make: {access}")]
     TensorMapInvalid {
@@ -172,8 +183,8 @@ pub enum Fault {
         /// The copy.
         access: Place,
     },
-    /// Warps wait for others that never come, or at different barriers.
-    #[error("not all warps reach the same barrier: {}", positions.join(", "))]
+    /// Warps wait for others that never come, at different barriers, or at mbarriers whose phases never complete.
+    #[error("no warp can go on: {}", positions.join(", "))]
     Barrier {
         /// Each warp's position.
         positions: Vec<String>,

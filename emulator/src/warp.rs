@@ -354,7 +354,7 @@ impl Warp for Emu<'_> {
         let result = {
             let clocks = self.cta.clocks.borrow();
             let (made, knowledge) = ((place, clocks.now(self.warp)), clocks.of(self.warp));
-            self.cta.shared.borrow().check(barrier, 8, place).and_then(|_| {
+            self.cta.shared.borrow_mut().make_mbarrier(barrier, place, &clocks).and_then(|()| {
                 let warps = self.cta.copies.len();
                 self.cta.bulk.borrow_mut().init(barrier, arrivals, warps, made, knowledge)
             })
