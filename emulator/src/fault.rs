@@ -19,6 +19,8 @@ pub enum Access {
     BulkCopy,
     /// Making, using or awaiting an mbarrier.
     Mbarrier,
+    /// Taking registers or giving them up (`setmaxnreg`).
+    Registers,
 }
 
 impl fmt::Display for Access {
@@ -30,6 +32,7 @@ impl fmt::Display for Access {
             Access::Copy => "asynchronous copy",
             Access::BulkCopy => "bulk copy",
             Access::Mbarrier => "mbarrier operation",
+            Access::Registers => "change of registers",
         })
     }
 }
@@ -187,6 +190,20 @@ pub enum Fault {
     #[error("no warp can go on: {}", positions.join(", "))]
     Barrier {
         /// Each warp's position.
+        positions: Vec<String>,
+    },
+    /// Registers changed to a number that is not a multiple of 8 from 24 to 256 (PTX ISA, "setmaxnreg").
+    #[error("a thread cannot have {count} registers, but a multiple of 8 from 24 to 256: {access}")]
+    RegisterCount {
+        /// The number.
+        count: u32,
+        /// The operation.
+        access: Place,
+    },
+    /// Registers changed by some warps of an aligned group of four, and not in the same way by the others.
+    #[error("the four warps of a group change their registers together or not at all: {}", positions.join(", "))]
+    RegistersApart {
+        /// What each warp of the group did.
         positions: Vec<String>,
     },
     /// The kernel panicked.
