@@ -126,7 +126,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         dropout: problem.dropout.unwrap_or(Dropout::NONE),
         parts: division.parts(heads * side.rows),
     };
-    check_strides(kernel, &params)?;
+    check_strides(kernel, problem, &params)?;
     let combination = match division.count {
         1 => None,
         _ => Some(Combination::of_parts(&params, problem.dtype, device, build)?),
