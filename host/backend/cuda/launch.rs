@@ -5,11 +5,10 @@ use std::ptr::null_mut;
 use ffpa_kernels_gpu::catalog::Entry;
 
 use super::driver::{Pointer, call};
-use super::tensor_map::TensorMaps;
+use super::tensor_map::MapCache;
 use crate::backend::DeviceTensors;
 use crate::error::Error;
 use crate::plan::Plan;
-use crate::tensor_map::tensor_maps;
 
 /// A plan's kernels, loaded.
 #[derive(Clone, Copy)]
@@ -24,7 +23,7 @@ pub fn launch(
     functions: Functions,
     plan: &Plan,
     tensors: &DeviceTensors,
-    maps: &TensorMaps,
+    maps: &MapCache,
     stream: Pointer,
 ) -> Result<(), Error> {
     if plan.grid == 0 {
@@ -37,7 +36,7 @@ pub fn launch(
     params.o.base = tensors.o;
     params.lse = tensors.lse;
     params.mask.base = tensors.mask;
-    params.maps = tensor_maps(plan.kernel, &plan.problem, &params, |tensor| maps.of(tensor))?;
+    params.maps = maps.of(plan, &params)?;
     let combine = plan.combination.as_ref().map(|c| (c.place(tensors.workspace, &mut params), c));
     start(functions.forward, &plan.kernel.entry(), plan.grid, params, stream)?;
     match combine {
