@@ -80,7 +80,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
             for first in (0..O).step_by(columns) {
                 let columns = columns.min(O - first);
                 let pack = |low, high| C::Output::pack(warp, params, low, high);
-                epilogue::stage(warp, &output, staging, warp_row, 0, first, columns, pack);
+                epilogue::stage(warp, &output, staging, warp_row, 0, first..first + columns, pack);
                 warp.sync_warp();
                 epilogue::store(warp, staging, warp_row, 16 * M as u32, columns, o.skip_chunks(first as u32));
                 if first + columns < O {
