@@ -102,8 +102,9 @@ pub struct RawForward {
 
 /// [`ffpa_forward`] for engines that own their memory: device addresses and a stream in, nothing but a launch done.
 ///
-/// After the first call with a kernel, which loads it, there is no allocation and no synchronisation, so calls can be
-/// captured in a graph.
+/// After the first call with a kernel, which loads it, nothing is allocated on the device and nothing waits for it, so calls can
+/// be captured in a graph. Kernels with bulk copies need descriptions of their tensors: the engine encodes one when an address,
+/// shape and strides first come together, and keeps it in host memory.
 ///
 /// # Errors
 /// As [`ffpa_forward`]; [`Refusal::DeviceMemory`](crate::Refusal::DeviceMemory) on an engine that is not CUDA's.

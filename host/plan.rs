@@ -142,7 +142,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         scales: Scales::NONE,
         output: problem.dtype,
     };
-    check_strides(kernel, &params)?;
+    check_strides(kernel, problem, &params)?;
     let combination = match division.count {
         1 => None,
         _ => Some(Combination::of_parts(&params, problem.dtype, device, build)?),

@@ -6,8 +6,11 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use ffpa::{
-    Arch, BackendKind, Dropout, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward,
+    Arch, BackendKind, BuildInfo, DeviceInfo, Dropout, Dtype, Engine, ForwardOptions, Lse, Problem,
+    TensorMut, TensorRef, bf16, f16, ffpa_forward, plan,
 };
 use support::cases::{Case, LayoutKind, load};
 use support::compare::{check_lse, check_output};
@@ -63,6 +66,34 @@ suite! {
     divided_keys,
 }
 
+/// Of the tensors of a bulk copy only its map knows what repeats and what is not there, so every way of starting bulk copies
+/// must meet both: by warps that do nothing else, by one that computes, and through a ring.
+#[test]
+fn bulk_copies_meet_repeated_heads_and_batch_entries_and_no_keys() {
+    let kernels = |file: &str, meets: &dyn Fn(&Case) -> bool| -> BTreeSet<String> {
+        let planned = |case: &Case| {
+            let sizes = [case.batch, case.heads, case.kv_heads(), case.q_len, case.kv_len(), case.d];
+            let mut problem = Problem::contiguous(Dtype::F16, sizes);
+            problem.causal = case.causal;
+            let plan = plan(&problem, &DeviceInfo::of_arch(Arch::Sm90a), &BuildInfo::current());
+            plan.expect("there is a kernel").kernel.name.to_string()
+        };
+        load(file).iter().filter(|case| meets(case)).map(planned).collect()
+    };
+    for reached in [
+        kernels("layouts", &|case| case.layout == LayoutKind::BroadcastKv && case.kv_heads() > 1),
+        kernels("layouts", &|case| case.layout == LayoutKind::BroadcastBatch && case.batch > 1),
+        kernels("no_keys", &|_| true),
+    ] {
+        for kernel in ["persistd_64_tma", "persistd_256_tma", "splitd_320_tma"] {
+            assert!(
+                reached.contains(&format!("fwd_f16_sm90a_{kernel}")),
+                "{kernel} is not among {reached:?}"
+            );
+        }
+    }
+}
+
 fn backends() -> Vec<Engine> {
     let names = std::env::var("FFPA_TEST_BACKENDS").unwrap_or_else(|_| "cpu,emulator".into());
     let engines = |name| match name {
@@ -115,12 +146,17 @@ fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
     let q = sample(q_shape, case.spread, 0.0);
     let mut k = sample(kv_shape, case.spread, 0.0);
     let mut v = sample(kv_shape, 1.0, case.v_offset);
-    if case.layout == LayoutKind::BroadcastKv {
-        for values in [&mut k, &mut v] {
-            for batch in values.chunks_mut(kv_heads * case.kv_len() * d) {
-                let (first, others) = batch.split_at_mut(case.kv_len() * d);
-                others.chunks_mut(first.len()).for_each(|head| head.copy_from_slice(first));
-            }
+    // What repeats, and in what.
+    let head = case.kv_len() * d;
+    let (repeated, in_each) = match case.layout {
+        LayoutKind::BroadcastKv => (head, kv_heads * head),
+        LayoutKind::BroadcastBatch => (kv_heads * head, batch * kv_heads * head),
+        _ => (1, 1),
+    };
+    for values in [&mut k, &mut v] {
+        for all in values.chunks_mut(in_each.max(1)) {
+            let (first, others) = all.split_at_mut(repeated);
+            others.chunks_mut(repeated).for_each(|other| other.copy_from_slice(first));
         }
     }
 
@@ -169,7 +205,10 @@ fn call<T: TestElement>(
     q_shape: [usize; 4],
 ) -> Result<Run, String> {
     let rows: usize = q_shape[..3].iter().product();
-    let kind = if case.layout == LayoutKind::BroadcastKv { LayoutKind::Bhnd } else { case.layout };
+    let kind = match case.layout {
+        LayoutKind::BroadcastKv | LayoutKind::BroadcastBatch => LayoutKind::Bhnd,
+        kind => kind,
+    };
     let mut output = Placed::<T>::new(kind, q_shape);
     // Guards around the log-sum-exp too.
     let guard = f32::from_bits(0x7FC0_1234);

@@ -2,6 +2,7 @@
 
 use crate::error::{BuildError, Unfitness};
 use crate::ptx::Summary;
+use crate::ptxas::Resources;
 
 /// Refuses local memory and calls: the one makes a kernel slow, the other does not link.
 ///
@@ -74,6 +75,12 @@ pub enum Deviation {
     /// Local memory or a call.
     #[error(transparent)]
     Unfit(BuildError),
+    /// The assembler took the module, but not as it was meant.
+    #[error("ptxas warns: {warning}")]
+    Warning {
+        /// Its words.
+        warning: String,
+    },
 }
 
 /// The PTX version that rustc writes for an architecture: the least that has it, so that the oldest drivers load it.
@@ -106,6 +113,12 @@ pub fn deviations(ptx: &str, expected: &Expected<'_>) -> Vec<Deviation> {
     }
     deviations.extend(local_memory_and_calls(ptx, expected.entry).err().map(Deviation::Unfit));
     deviations
+}
+
+/// What the assembler has against a module that it took: an instruction that it ignores, or makes slower than it could be, it
+/// only warns of, and no count of registers or spills shows it.
+pub fn warnings(resources: &Resources) -> impl Iterator<Item = Deviation> + '_ {
+    resources.warnings.iter().map(|warning| Deviation::Warning { warning: warning.clone() })
 }
 
 #[cfg(test)]

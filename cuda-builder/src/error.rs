@@ -45,6 +45,17 @@ pub enum BuildError {
         /// That line.
         text: String,
     },
+    /// A limit on the registers of a thread, for a kernel whose warps trade registers.
+    #[error(
+        "kernel {entry} moves registers between its warps (setmaxnreg), which at most {max_registers} a thread leave too \
+         few of: it would wait for ever; leave max_registers out and let min_blocks bound them"
+    )]
+    RegisterLimit {
+        /// The kernel.
+        entry: String,
+        /// The limit.
+        max_registers: u32,
+    },
     /// A file could not be read or written.
     #[error("{}: {error}", path.display())]
     Io {

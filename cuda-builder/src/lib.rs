@@ -54,7 +54,8 @@ pub struct Entry {
 /// What a kernel needs beyond an [`Entry`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Most registers of a thread (`.maxnreg`), beside the bound that `min_blocks` implies.
+    /// Most registers of a thread (`.maxnreg`), beside the bound that `min_blocks` implies. Not for kernels whose warps trade
+    /// registers (`setmaxnreg`).
     pub max_registers: Option<u32>,
     /// Features of the target beyond the architecture's own, as LLVM names them: `ptx84` raises the PTX version.
     pub target_features: Vec<String>,
@@ -120,7 +121,8 @@ impl CudaBuilder {
     ///
     /// # Errors
     /// [`BuildError::ToolchainMissing`] names the command that mends it; [`BuildError::Compile`] carries the compiler's
-    /// words; [`BuildError::Unfit`] names what in the PTX would make a kernel slow or wrong.
+    /// words; [`BuildError::Unfit`] names what in the PTX would make a kernel slow or wrong, [`BuildError::RegisterLimit`] an
+    /// option that would make it hang.
     pub fn build(&self) -> Result<Vec<Module>, BuildError> {
         let toolchain = Toolchain::find()?;
         let cache = Cache::open(&self.cache_dir)?;

@@ -7,7 +7,7 @@ use crate::{Entry, Options};
 /// its parameter if bulk copies read tensor maps there, and removes comments and empty lines.
 ///
 /// # Errors
-/// If the text does not hold exactly this entry.
+/// If the text does not hold exactly this entry, or a register limit would keep its warps waiting for ever.
 pub fn stamp(ptx: &str, entry: &Entry, options: &Options) -> Result<String, BuildError> {
     let wrong = |problem: String| BuildError::Ptx { entry: entry.name.clone(), problem };
     let lines = ptx.lines().map(|line| line.split("//").next().unwrap_or("").trim_end());
@@ -26,6 +26,11 @@ pub fn stamp(ptx: &str, entry: &Entry, options: &Options) -> Result<String, Buil
     let end = text[head..].find(')').ok_or_else(|| wrong("the parameter list does not end".into()))?;
     let mut bounds = format!("\n.maxntid {}, 1, 1\n.minnctapersm {}", entry.threads, entry.min_blocks);
     if let Some(registers) = options.max_registers {
+        // A CTA's pool is what its threads start with: under this limit it has no more than what they may keep, and a warp
+        // that asks for more waits until there is more (PTX ISA, "setmaxnreg").
+        if text.contains("setmaxnreg") {
+            return Err(BuildError::RegisterLimit { entry: entry.name.clone(), max_registers: registers });
+        }
         bounds += &format!("\n.maxnreg {registers}");
     }
     text.insert_str(head + end + 1, &bounds);
@@ -60,6 +65,20 @@ mod tests {
         let options = Options { max_registers: Some(168), ..Options::default() };
         let ptx = stamp(PTX, &entry("f"), &options).expect("one entry");
         assert!(ptx.contains(")\n.maxntid 128, 1, 1\n.minnctapersm 2\n.maxnreg 168\n{"), "{ptx}");
+    }
+
+    #[test]
+    fn kernels_that_trade_registers_have_no_register_limit() {
+        let ptx = PTX.replace("ret;", "setmaxnreg.inc.sync.aligned.u32 232;\n\tret;");
+        let options = Options { max_registers: Some(64), ..Options::default() };
+        match stamp(&ptx, &entry("f"), &options).expect_err("it would hang") {
+            error @ BuildError::RegisterLimit { max_registers: 64, .. } => {
+                let said = error.to_string();
+                assert!(said.contains("kernel f") && said.contains("leave max_registers out"), "{said}");
+            }
+            other => panic!("{other}"),
+        }
+        assert!(stamp(&ptx, &entry("f"), &Options::default()).is_ok());
     }
 
     #[test]

@@ -323,10 +323,14 @@ pub trait Warp: Copy {
     unsafe fn copy_tensor(self, destination: u32, map: u64, coordinates: [u32; 4], barrier: u32);
 
     /// Raises the registers of this warpgroup's threads to `COUNT`, waiting for others to give them up
-    /// (`setmaxnreg.inc.sync.aligned.u32`; PTX ISA "setmaxnreg"). All four warps of an aligned group of four must do so.
+    /// (`setmaxnreg.inc.sync.aligned.u32`; PTX ISA "setmaxnreg"). All four warps of an aligned group of four must do so,
+    /// by the same instruction; `COUNT` is a multiple of 8 from 24 to 256.
+    #[track_caller]
     fn increase_registers<const COUNT: u32>(self);
 
-    /// Gives up all registers of this warpgroup's threads above `COUNT` (`setmaxnreg.dec.sync.aligned.u32`).
+    /// Gives up all registers of this warpgroup's threads above `COUNT` (`setmaxnreg.dec.sync.aligned.u32`), with the same
+    /// conditions.
+    #[track_caller]
     fn decrease_registers<const COUNT: u32>(self);
 
     // ---- Matrix multiplication ----------------------------------------------------------------------------------

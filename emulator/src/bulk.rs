@@ -69,7 +69,7 @@ impl Bulk {
         knowledge: &Knowledge,
     ) -> Result<(), Fault> {
         let (agent, gathered) = (warps + self.barriers.len(), knowledge.clone());
-        if arrivals == 0 || self.barriers.len() == AGENTS || self.barriers.contains_key(&address) {
+        if arrivals == 0 || self.barriers.len() == AGENTS {
             return Err(Fault::MbarrierMisused { address, access: place });
         }
         let barrier = Mbarrier {

@@ -15,6 +15,7 @@ use crate::global::Buffers;
 use crate::grid::Launch;
 use crate::matrix::Accumulators;
 use crate::random::Random;
+use crate::registers::{self, Change};
 use crate::shared::Shared;
 use crate::warp::Emu;
 
@@ -43,6 +44,8 @@ pub struct Cta<'a> {
     pub clocks: RefCell<Clocks>,
     pub copies: Vec<RefCell<Copies>>,
     pub bulk: RefCell<Bulk>,
+    /// By warp, in order.
+    pub register_changes: RefCell<Vec<Vec<Change>>>,
     pub random: RefCell<Random>,
     pub counters: Cell<Counters>,
     pub accumulators: Accumulators,
@@ -70,6 +73,7 @@ impl<'a> Cta<'a> {
             clocks: RefCell::new(Clocks::new(warps)),
             copies: (0..warps).map(|_| RefCell::default()).collect(),
             bulk: RefCell::default(),
+            register_changes: RefCell::new(vec![Vec::new(); warps]),
             random: RefCell::new(Random::new(seed, block)),
             counters: Cell::default(),
             accumulators,
@@ -101,6 +105,7 @@ impl<'a> Cta<'a> {
                     if let Some(copy) = self.bulk.borrow().forgotten() {
                         return Err(Fault::CopyNeverAwaited { copy });
                     }
+                    registers::check(&self.register_changes.borrow())?;
                     return Ok(self.counters.get());
                 }
                 self.pass_barrier(&mut states)?;

@@ -19,6 +19,8 @@ pub enum Access {
     BulkCopy,
     /// Making, using or awaiting an mbarrier.
     Mbarrier,
+    /// Taking registers or giving them up (`setmaxnreg`).
+    Registers,
 }
 
 impl fmt::Display for Access {
@@ -30,6 +32,7 @@ impl fmt::Display for Access {
             Access::Copy => "asynchronous copy",
             Access::BulkCopy => "bulk copy",
             Access::Mbarrier => "mbarrier operation",
+            Access::Registers => "change of registers",
         })
     }
 }
@@ -158,6 +161,17 @@ pub enum Fault {
         /// The operation.
         access: Place,
     },
+    /// An access to the bytes of an mbarrier that is no operation on it: until it is invalidated, its place serves nothing
+    /// else (PTX ISA, "mbarrier.init" and "mbarrier.inval").
+    #[error("shared byte {address} is part of an mbarrier, made in {made}: {access}")]
+    MbarrierTouched {
+        /// Byte address in shared memory.
+        address: u32,
+        /// The operation that made it.
+        made: Place,
+        /// The access.
+        access: Place,
+    },
     /// A tensor map that is not one.
     #[error("the address of a tensor map leads to none that the driver would make: {access}")]
     TensorMapInvalid {
@@ -172,10 +186,24 @@ pub enum Fault {
         /// The copy.
         access: Place,
     },
-    /// Warps wait for others that never come, or at different barriers.
-    #[error("not all warps reach the same barrier: {}", positions.join(", "))]
+    /// Warps wait for others that never come, at different barriers, or at mbarriers whose phases never complete.
+    #[error("no warp can go on: {}", positions.join(", "))]
     Barrier {
         /// Each warp's position.
+        positions: Vec<String>,
+    },
+    /// Registers changed to a number that is not a multiple of 8 from 24 to 256 (PTX ISA, "setmaxnreg").
+    #[error("a thread cannot have {count} registers, but a multiple of 8 from 24 to 256: {access}")]
+    RegisterCount {
+        /// The number.
+        count: u32,
+        /// The operation.
+        access: Place,
+    },
+    /// Registers changed by some warps of an aligned group of four, and not in the same way by the others.
+    #[error("the four warps of a group change their registers together or not at all: {}", positions.join(", "))]
+    RegistersApart {
+        /// What each warp of the group did.
         positions: Vec<String>,
     },
     /// The kernel panicked.

@@ -6,7 +6,8 @@
 //! * races, found by happens-before and not by timing ([`mod@shared`], `clock`);
 //! * reads of shared memory that nobody wrote, or that a copy in flight has yet to write;
 //! * accesses out of range, misaligned, or outside the buffers of the launch ([`global`]);
-//! * barriers that not all warps reach.
+//! * barriers that not all warps reach;
+//! * mbarriers that anything but their own operations touches, registers that part of a group of warps trades.
 //!
 //! Faults name the lines of the algorithm, through every helper that is `#[track_caller]`.
 //!
@@ -26,6 +27,7 @@ pub mod grid;
 mod lanes;
 mod matrix;
 mod random;
+mod registers;
 pub mod shared;
 mod tensor_map;
 mod warp;

@@ -55,6 +55,8 @@ enum Content {
     Written(Record),
     /// By a bulk copy: its record is that of the phase that awaits it.
     Bulk(Record),
+    /// Half of an mbarrier, made by this access. Nothing here invalidates one, so it stays one to the end of the CTA.
+    Mbarrier(Record),
 }
 
 /// The shared memory of one CTA.
@@ -102,6 +104,9 @@ impl Shared {
             let address = (word * WORD) as u32;
             match self.content[word] {
                 Content::Unwritten => return Err(Fault::Uninitialised { address, access: place }),
+                Content::Mbarrier(made) => {
+                    return Err(Fault::MbarrierTouched { address, made: made.place(), access: place });
+                }
                 Content::InFlight(copy) => {
                     return Err(Fault::CopyInFlight { address, copy: copy.place(), access: place });
                 }
@@ -159,6 +164,11 @@ impl Shared {
         self.claim(address, 16, place, clocks, bulk).map(drop)
     }
 
+    /// Makes the 8 bytes at `address` an mbarrier, which only mbarrier operations may touch from here on.
+    pub(crate) fn make_mbarrier(&mut self, address: u32, place: Place, clocks: &Clocks) -> Result<(), Fault> {
+        self.claim(address, 8, place, clocks, Content::Mbarrier).map(drop)
+    }
+
     /// The bytes of a bulk copy arrive.
     pub(crate) fn land_bulk(&mut self, address: u32, bytes: [u8; 16]) {
         self.bytes[address as usize..][..16].copy_from_slice(&bytes);
@@ -196,6 +206,9 @@ impl Shared {
         for word in start / WORD..(start + bytes) / WORD {
             let address = (word * WORD) as u32;
             match self.content[word] {
+                Content::Mbarrier(made) => {
+                    return Err(Fault::MbarrierTouched { address, made: made.place(), access: place });
+                }
                 Content::InFlight(copy) => {
                     return Err(Fault::CopyInFlight { address, copy: copy.place(), access: place });
                 }

@@ -12,6 +12,7 @@ use crate::cta::{Cta, Pause, Scheduler};
 use crate::fault::{Access, Fault, Place};
 use crate::lanes::Lanes;
 use crate::matrix::Accumulators;
+use crate::registers::Change;
 use crate::tensor_map::TensorMap;
 use crate::{arithmetic, matrix};
 
@@ -361,7 +362,7 @@ impl Warp for Emu<'_> {
         let result = {
             let clocks = self.cta.clocks.borrow();
             let (made, knowledge) = ((place, clocks.now(self.warp)), clocks.of(self.warp));
-            self.cta.shared.borrow().check(barrier, 8, place).and_then(|_| {
+            self.cta.shared.borrow_mut().make_mbarrier(barrier, place, &clocks).and_then(|()| {
                 let warps = self.cta.copies.len();
                 self.cta.bulk.borrow_mut().init(barrier, arrivals, warps, made, knowledge)
             })
@@ -400,9 +401,12 @@ impl Warp for Emu<'_> {
         self.give_way();
     }
 
-    // Registers are not counted here: ptxas does.
-    fn increase_registers<const COUNT: u32>(self) {}
-    fn decrease_registers<const COUNT: u32>(self) {}
+    fn increase_registers<const COUNT: u32>(self) {
+        self.change_registers(true, COUNT, Location::caller());
+    }
+    fn decrease_registers<const COUNT: u32>(self) {
+        self.change_registers(false, COUNT, Location::caller());
+    }
 
     fn mma_m16n8k16_f16(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
         self.count_mma(m16n8k16::K);
@@ -438,6 +442,12 @@ impl Emu<'_> {
         // What the warp does from here on, the arrival did not know of.
         self.cta.clocks.borrow_mut().advance(self.warp);
         self.give_way();
+    }
+
+    fn change_registers(self, increases: bool, count: u32, location: &'static Location<'static>) {
+        let change = Change::new(increases, count, self.place(0, Access::Registers, location));
+        let change = change.unwrap_or_else(|fault| fault.raise());
+        self.cta.register_changes.borrow_mut()[self.warp].push(change);
     }
 
     /// Refuses an mbarrier that this warp does not know of.

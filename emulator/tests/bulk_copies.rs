@@ -23,8 +23,10 @@ struct Plan {
     /// First column, row.
     place: [u32; 2],
     destination: u32,
-    /// Bytes that warp 0 stores to the slot before the copy, and whether a proxy fence follows.
-    stored: bool,
+    /// Bytes of shared memory.
+    shared_bytes: u32,
+    /// Where warp 0 stores 128 bytes before the copy, if it does, and whether a proxy fence follows.
+    stored: Option<u32>,
     store_fence: bool,
     /// A second copy into the slot, and whether it awaits that both warps have read the first.
     again: bool,
@@ -40,7 +42,8 @@ const RIGHT: Plan = Plan {
     parity: 0,
     place: [0, 0],
     destination: 0,
-    stored: false,
+    shared_bytes: FREE + 8,
+    stored: None,
     store_fence: true,
     again: false,
     await_free: true,
@@ -67,7 +70,8 @@ fn run(seed: u64, plan: Plan) -> Result<Counters, Fault> {
     };
     let map = map.encode();
     let map = (&raw const map) as u64;
-    let shape = Launch { grid: 1, warps: 2, shared_bytes: FREE as usize + 8, seed, ..Launch::default() };
+    let shape =
+        Launch { grid: 1, warps: 2, shared_bytes: plan.shared_bytes as usize, seed, ..Launch::default() };
     // SAFETY: the emulator checks every access.
     launch(&shape, &buffers, |warp| unsafe { kernel(warp, map, plan) })
 }
@@ -78,7 +82,7 @@ unsafe fn kernel(warp: Emu<'_>, map: u64, plan: Plan) {
     // SAFETY: the caller's; the emulator checks every access.
     unsafe {
         if warp.warp_id() == 0 {
-            warp.mbarrier_init(FULL, 1);
+            warp.mbarrier_init(FULL, 1); // the first mbarrier
             warp.mbarrier_init(FREE, 2);
             if plan.init_fence {
                 warp.fence_barrier_init();
@@ -91,8 +95,8 @@ unsafe fn kernel(warp: Emu<'_>, map: u64, plan: Plan) {
             warp.copy_tensor(plan.destination, map, place, FULL); // the copy
         };
         if warp.warp_id() == 0 {
-            if plan.stored {
-                warp.store_shared(warp.lane_id() * 4, warp.splat(0)); // the store
+            if let Some(first) = plan.stored {
+                warp.store_shared(warp.lane_id() * 4 + first, warp.splat(0)); // the store
                 if plan.store_fence {
                     warp.fence_proxy_async();
                 }
@@ -212,8 +216,9 @@ fn a_slot_filled_again_too_early_is_a_race() {
 
 #[test]
 fn a_missing_proxy_fence_is_found() {
-    assert!(run(0, Plan { stored: true, ..RIGHT }).is_ok());
-    on_every_seed(Plan { stored: true, store_fence: false, ..RIGHT }, |fault| match fault {
+    let stored = Plan { stored: Some(0), ..RIGHT };
+    assert!(run(0, stored).is_ok());
+    on_every_seed(Plan { store_fence: false, ..stored }, |fault| match fault {
         Fault::ProxyFence { first, second, .. } => {
             first.location.line() == line_of("// the store")
                 && second.location.line() == line_of("// the copy")
@@ -233,15 +238,114 @@ fn what_the_hardware_does_not_take_is_refused() {
     on_every_seed(Plan { destination: 64, ..RIGHT }, |fault| {
         matches!(fault, Fault::Misaligned { address: 64, alignment: 128, .. })
     });
-    on_every_seed(Plan { destination: FREE - FREE % 128, ..RIGHT }, |fault| {
-        matches!(fault, Fault::SharedOutOfRange { .. })
+    // Behind the mbarriers, where half of the box still fits.
+    let behind = Plan { destination: FULL + 128, shared_bytes: FULL + 128 + BOX / 2, ..RIGHT };
+    on_every_seed(behind, |fault| match fault {
+        Fault::SharedOutOfRange { address, .. } => *address >= behind.shared_bytes,
+        _ => false,
     });
+}
+
+/// Whether a fault is that the access on one line touched the mbarrier made on another.
+fn touches_an_mbarrier(fault: &Fault, lines: [&str; 2]) -> bool {
+    match fault {
+        Fault::MbarrierTouched { address: FULL, made, access } => {
+            [made.location.line(), access.location.line()] == lines.map(line_of)
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn a_box_or_a_store_over_an_mbarrier_is_found() {
+    let roomy = Plan { shared_bytes: FULL + BOX, ..RIGHT };
+    assert!(run(0, roomy).is_ok());
+    // A box that begins before the mbarriers, ends behind them, and lies in shared memory as a whole.
+    on_every_seed(Plan { destination: FULL - 128, ..roomy }, |fault| {
+        touches_an_mbarrier(fault, ["// the first mbarrier", "// the copy"])
+    });
+    on_every_seed(Plan { stored: Some(FULL), ..roomy }, |fault| {
+        touches_an_mbarrier(fault, ["// the first mbarrier", "// the store"])
+    });
+}
+
+/// Two warps, of which one makes an mbarrier and the other does something else there, after a barrier or at any time.
+fn run_over_an_mbarrier(seed: u64, ordered: bool, touch: &str) -> Fault {
+    #[repr(align(16))]
+    struct Aligned([u8; 16]);
+    let source = Aligned([0; 16]);
+    let buffers = Buffers(vec![Buffer::read_only("source", &source.0)]);
+    let from = buffers.0[0].address();
+    let shape = Launch { grid: 1, warps: 2, shared_bytes: FREE as usize + 8, seed, ..Launch::default() };
+    // SAFETY: the emulator checks every access.
+    let result = launch(&shape, &buffers, |warp| unsafe {
+        if warp.warp_id() == 0 {
+            warp.mbarrier_init(FULL, 1); // the mbarrier
+        }
+        if ordered {
+            warp.sync_threads();
+        }
+        let everywhere = warp.splat(FULL);
+        match touch {
+            _ if warp.warp_id() == 0 => {}
+            "// a load" => {
+                warp.load_shared_f32(everywhere); // a load
+            }
+            "// a matrix load" => {
+                warp.load_matrix_x4(everywhere); // a matrix load
+            }
+            "// an asynchronous copy" => {
+                let source = warp.mul_wide(warp.splat(0), 0) + from;
+                warp.cp_async(everywhere, source, warp.splat(16)); // an asynchronous copy
+            }
+            "// a second mbarrier" => warp.mbarrier_init(FULL, 1), // a second mbarrier
+            _ => {
+                let first = warp.less(warp.lane_id(), warp.splat(1));
+                warp.store_shared_f32(everywhere, warp.splat_f32(0.0), first); // a store
+            }
+        }
+    });
+    result.expect_err("the fault was not found")
+}
+
+#[test]
+fn nothing_but_its_own_operations_touches_an_mbarrier() {
+    for touch in
+        ["// a load", "// a matrix load", "// an asynchronous copy", "// a second mbarrier", "// a store"]
+    {
+        for seed in 0..SEEDS {
+            let fault = run_over_an_mbarrier(seed, true, touch);
+            assert!(touches_an_mbarrier(&fault, ["// the mbarrier", touch]), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn an_mbarrier_is_made_where_nothing_else_is_going_on() {
+    let mut races = 0;
+    for seed in 0..SEEDS {
+        let fault = run_over_an_mbarrier(seed, false, "// a store");
+        match &fault {
+            Fault::Race { first, second, .. } => {
+                let lines = [first.location.line(), second.location.line()];
+                assert_eq!(lines, ["// a store", "// the mbarrier"].map(line_of));
+                races += 1;
+            }
+            _ => assert!(touches_an_mbarrier(&fault, ["// the mbarrier", "// a store"]), "{fault}"),
+        }
+    }
+    assert!(races > 0, "the store never came first");
 }
 
 #[test]
 fn too_few_arrivals_are_a_deadlock() {
-    on_every_seed(
-        Plan { again: true, arrivals: 0, ..RIGHT },
-        |fault| matches!(fault, Fault::Barrier { positions } if positions[0].contains("mbarrier at 1032")),
-    );
+    on_every_seed(Plan { again: true, arrivals: 0, ..RIGHT }, |fault| {
+        // Warps that wait at mbarriers are at no common barrier, and that is not what is wrong.
+        let said = fault.to_string();
+        assert!(
+            said.starts_with("no warp can go on: warp 0 waits for parity 0 of the mbarrier at 1032"),
+            "{said}"
+        );
+        matches!(fault, Fault::Barrier { .. })
+    });
 }

@@ -11,8 +11,7 @@ use crate::format::{OUTPUT_CHUNK, Output, Values};
 use crate::schedule::Work;
 use crate::tile::{Accumulator, GlobalTile, Rows, SharedTile};
 
-/// Rounds `columns` column tiles, from the `first` on, into a shared tile of 16-bit elements at a row and chunk; `pack` rounds
-/// two neighbours.
+/// Rounds column tiles into a shared tile of 16-bit elements at a row and chunk; `pack` rounds two neighbours.
 ///
 /// # Safety
 /// The shared tile holds them, and no other warp accesses their place.
@@ -24,16 +23,15 @@ pub unsafe fn stage<W: Warp, const M: usize, const O: usize>(
     to: SharedTile,
     row: u32,
     chunk: u32,
-    first: usize,
-    columns: usize,
+    tiles: Range<usize>,
     pack: impl Fn(W::F32, W::F32) -> W::U32,
 ) {
     let (lane_row, column) = m16n8k16::accumulator(warp.lane_id(), 0);
-    for n in 0..columns {
+    for n in 0..tiles.end - tiles.start {
         let place = to.place::<W>(lane_row + row, warp.splat(chunk + n as u32));
         for m in 0..M {
             for half in 0..2 {
-                let [low, high] = [0, 1].map(|r| from.tiles[m][first + n][2 * half + r]);
+                let [low, high] = [0, 1].map(|r| from.tiles[m][tiles.start + n][2 * half + r]);
                 let address = place.at(16 * m + 8 * half, 0) + (column << 1);
                 // SAFETY: the caller's.
                 unsafe { warp.store_shared(address, pack(low, high)) };

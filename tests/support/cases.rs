@@ -95,6 +95,8 @@ pub enum LayoutKind {
     Padded,
     /// All key/value heads are one in memory.
     BroadcastKv,
+    /// The keys and values of all batch entries are one in memory.
+    BroadcastBatch,
 }
 
 fn one() -> usize {

@@ -65,7 +65,7 @@ impl<T: TestElement> Placed<T> {
     pub fn new(kind: LayoutKind, shape: [usize; 4]) -> Self {
         let [b, h, n, d] = shape;
         let strides = match kind {
-            LayoutKind::Bhnd | LayoutKind::BroadcastKv => [h * n * d, n * d, d],
+            LayoutKind::Bhnd | LayoutKind::BroadcastKv | LayoutKind::BroadcastBatch => [h * n * d, n * d, d],
             LayoutKind::Bnhd | LayoutKind::FusedQkv => [n * h * d, d, h * d],
             LayoutKind::Padded => {
                 let row = d + 8;
@@ -150,11 +150,14 @@ impl<T: TestElement> Inputs<T> {
             }
             _ => shapes.map(|shape| Placed::new(kind, shape)).into(),
         };
+        // Where the others would lie is NaN, as all that is no tensor's.
+        match kind {
+            LayoutKind::BroadcastKv => tensors[1..].iter_mut().for_each(|tensor| tensor.strides[1] = 0),
+            LayoutKind::BroadcastBatch => tensors[1..].iter_mut().for_each(|tensor| tensor.strides[0] = 0),
+            _ => {}
+        }
         for (tensor, values) in tensors.iter_mut().zip(values) {
             tensor.fill(values);
-        }
-        if kind == LayoutKind::BroadcastKv {
-            tensors[1..].iter_mut().for_each(|tensor| tensor.strides[1] = 0);
         }
         Inputs { tensors }
     }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use cuda_builder::check::{Expected, deviations};
+use cuda_builder::check::{Expected, deviations, warnings};
 use cuda_builder::ptx::Summary;
 use cuda_builder::ptxas::Tools;
 use cuda_builder::sass::{MainLoop, Part};
@@ -89,8 +89,11 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
             barriers: kernel.barriers,
             version: kernel.ptx_feature().map(|_| "8.4"),
         };
-        let mut wrong: Vec<String> =
-            deviations(&module.ptx, &expected).iter().map(ToString::to_string).collect();
+        let mut wrong: Vec<String> = deviations(&module.ptx, &expected)
+            .into_iter()
+            .chain(warnings(&resources))
+            .map(|deviation| deviation.to_string())
+            .collect();
         let spills = resources.spill_stores + resources.spill_loads;
         if spills > kernel.spill_allowance {
             wrong.push(format!("{spills} bytes of spills, allowed are {}", kernel.spill_allowance));

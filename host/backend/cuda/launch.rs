@@ -5,11 +5,10 @@ use std::ptr::null_mut;
 use ffpa_kernels_gpu::catalog::Entry;
 
 use super::driver::{Pointer, call};
-use super::tensor_map::TensorMaps;
+use super::tensor_map::MapCache;
 use crate::error::Error;
 use crate::placement::{Addresses, Placement};
 use crate::plan::Plan;
-use crate::tensor_map::tensor_maps;
 
 /// A plan's kernels, loaded.
 #[derive(Clone, Copy)]
@@ -28,14 +27,14 @@ pub fn launch(
     functions: Functions,
     plan: &Plan,
     addresses: &Addresses,
-    maps: &TensorMaps,
+    maps: &MapCache,
     stream: Pointer,
 ) -> Result<(), Error> {
     if plan.grid == 0 {
         return Ok(());
     }
     let Placement { quantize, mut forward, combine } = plan.place(addresses);
-    forward.maps = tensor_maps(plan.kernel, &plan.problem, &forward, |tensor| maps.of(tensor))?;
+    forward.maps = maps.of(plan, &forward)?;
     if let (Some(params), Some(quantization)) = (quantize, &plan.quantization) {
         if let Some((kernel, grid)) = quantization.statistics {
             start(functions.statistics, &kernel.entry(), grid, params, stream)?;

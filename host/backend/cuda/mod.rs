@@ -1,7 +1,9 @@
 //! The kernels on a CUDA device.
 //!
 //! One module per kernel, loaded from the embedded PTX when it is first wanted: the driver's compiler takes a moment per
-//! kernel, and keeps its results on disk. After that a call is a launch: no allocation, no synchronisation, no lock.
+//! kernel, and keeps its results on disk. Tensor maps are encoded for tensors that have not come before, and kept in host
+//! memory. After that a call on device memory is a launch: nothing is allocated on the device, nothing is waited for but other
+//! calls' locks, one while it looks up its tensor maps, and one while it starts work that shares the engine's workspace.
 
 mod device;
 pub(crate) mod driver;
@@ -21,7 +23,7 @@ use self::device::Context;
 use self::driver::{Pointer, call};
 use self::launch::{Functions, launch, start};
 use self::memory::{Loan, Pool, Timer, Workspaces, download, upload, upload_at};
-use self::tensor_map::TensorMaps;
+use self::tensor_map::MapCache;
 use super::{Backend, BackendKind, HostParts, HostTensors, PartTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
 use crate::combination::Combination;
@@ -64,7 +66,7 @@ pub(crate) struct Cuda {
     loading: Mutex<()>,
     pool: Pool,
     workspaces: Workspaces,
-    maps: TensorMaps,
+    maps: MapCache,
 }
 
 impl Cuda {
@@ -85,7 +87,7 @@ impl Cuda {
             loading: Mutex::new(()),
             pool: Pool::default(),
             workspaces: Workspaces::default(),
-            maps: TensorMaps::default(),
+            maps: MapCache::default(),
         }))
     }
 

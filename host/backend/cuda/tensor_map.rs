@@ -6,11 +6,12 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::{Mutex, OnceLock};
 
-use ffpa_kernels_gpu::abi;
+use ffpa_kernels_gpu::abi::{self, Params};
 
 use super::driver::{Pointer, call, check};
 use crate::error::Error;
-use crate::tensor_map::Tensor;
+use crate::plan::Plan;
+use crate::tensor_map::{Tensor, tensor_maps};
 
 /// `cuTensorMapEncodeTiled`, which drivers have since CUDA 12.0: older ones must not keep a program from starting.
 type Encode = unsafe extern "C" fn(
@@ -44,26 +45,30 @@ struct Aligned(abi::TensorMap);
 /// Maps kept at most. One is 128 bytes; an engine has a few for each of its layers.
 const MOST: usize = 1 << 14;
 
-/// The tensor maps of a device.
+/// The tensor maps that a device's calls have needed. Only those of tensors that it does not know take the driver and memory.
 #[derive(Default)]
-pub struct TensorMaps {
+pub struct MapCache {
     encode: OnceLock<Encode>,
     known: Mutex<HashMap<Tensor, abi::TensorMap>>,
 }
 
-impl TensorMaps {
-    /// The map of a tensor.
-    pub fn of(&self, tensor: &Tensor) -> Result<abi::TensorMap, Error> {
-        let mut known = self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(map) = known.get(tensor) {
-            return Ok(*map);
-        }
-        let map = encode(self.function()?, tensor)?;
-        if known.len() >= MOST {
-            known.clear();
-        }
-        known.insert(*tensor, map);
-        Ok(map)
+impl MapCache {
+    /// The maps of a plan's tensors, whose addresses `params` has: under one lock, and under none if the kernel needs no maps.
+    pub fn of(&self, plan: &Plan, params: &Params) -> Result<abi::TensorMaps, Error> {
+        let mut known = None;
+        tensor_maps(plan.kernel, &plan.problem, params, |tensor| {
+            let lock = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let known = known.get_or_insert_with(lock);
+            if let Some(map) = known.get(tensor) {
+                return Ok(*map);
+            }
+            let map = encode(self.function()?, tensor)?;
+            if known.len() >= MOST {
+                known.clear();
+            }
+            known.insert(*tensor, map);
+            Ok(map)
+        })
     }
 
     fn function(&self) -> Result<Encode, Error> {
@@ -96,4 +101,69 @@ fn encode(encode: Encode, tensor: &Tensor) -> Result<abi::TensorMap, Error> {
     };
     check("cuTensorMapEncodeTiled", code)?;
     Ok(map.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ffpa_kernels_gpu::catalog::Copies;
+    use ffpa_kernels_gpu::config::{Arch, Dtype};
+
+    use super::*;
+    use crate::build_info::BuildInfo;
+    use crate::device::DeviceInfo;
+    use crate::plan::plan;
+    use crate::problem::Problem;
+
+    static ENCODED: AtomicUsize = AtomicUsize::new(0);
+
+    /// In the driver's place: writes the address to the map, and counts.
+    unsafe extern "C" fn count(
+        map: *mut Aligned,
+        _: c_uint,
+        _: u32,
+        address: *mut c_void,
+        _: *const u64,
+        _: *const u64,
+        _: *const u32,
+        _: *const u32,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+    ) -> c_int {
+        ENCODED.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's map is live.
+        unsafe { (*map).0 = [address as u64; 16] };
+        0
+    }
+
+    #[test]
+    fn maps_are_encoded_when_their_tensors_first_come() {
+        let cache = MapCache::default();
+        cache.encode.get_or_init(|| count);
+        let problem = Problem::contiguous(Dtype::F16, [2, 4, 2, 200, 300, 64]);
+        let planned =
+            |arch| plan(&problem, &DeviceInfo::of_arch(arch), BuildInfo::here()).expect("there is a kernel");
+        let bulk = planned(Arch::Sm90a);
+        assert_eq!(bulk.kernel.copies, Copies::Bulk);
+        let maps = |[q, k, v]: [u64; 3]| {
+            let mut params = bulk.params;
+            (params.q.base, params.k.base, params.v.base) = (q, k, v);
+            let maps = cache.of(&bulk, &params).expect("they are encoded");
+            assert_eq!([maps.q, maps.k, maps.v], [[q; 16], [k; 16], [v; 16]]);
+            ENCODED.swap(0, Ordering::SeqCst)
+        };
+        assert_eq!(maps([16, 32, 48]), 3);
+        assert_eq!(maps([16, 32, 48]), 0);
+        assert_eq!(maps([16, 64, 48]), 1);
+        // Keys may be values too.
+        assert_eq!(maps([16, 80, 80]), 1);
+        // A kernel without bulk copies takes no lock.
+        let _held = cache.known.lock();
+        let plain = planned(Arch::Sm89);
+        assert_eq!(cache.of(&plain, &plain.params), Ok(abi::TensorMaps::NONE));
+        assert_eq!(ENCODED.load(Ordering::SeqCst), 0);
+    }
 }

@@ -97,7 +97,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
                 epilogue::store_quads::<W, C, M, O>(warp, &output, params, o);
             } else {
                 let pack = |low, high| C::Output::pack(warp, params, low, high);
-                epilogue::stage(warp, &output, staging, warp_row, 0, 0, O, pack);
+                epilogue::stage(warp, &output, staging, warp_row, 0, 0..O, pack);
                 warp.sync_warp();
                 epilogue::store(warp, staging, warp_row, 16 * M as u32, O, o);
             }

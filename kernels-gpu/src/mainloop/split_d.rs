@@ -151,8 +151,8 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
     for index in 0..C::PANELS {
         // SAFETY: Q is no longer needed, and its panels are where the output is staged.
         unsafe {
-            let first = columns * index;
-            epilogue::stage(warp, &output, panel(index), warp_row, warp_chunk, first, columns, pack_output);
+            let tiles = columns * index..columns * (index + 1);
+            epilogue::stage(warp, &output, panel(index), warp_row, warp_chunk, tiles, pack_output);
         };
     }
     warp.sync_threads();

@@ -57,9 +57,11 @@ struct Cta<'a, W, const LANES: usize, const PASSES: usize> {
     params: &'a QuantizeParams,
 }
 
-/// The rows of a warp of one block, widened: by pass, eight columns of a row each.
+/// The rows of a warp of one block: by pass, a chunk of a row each, as it came, so that registers hold many in flight.
 struct Rows<W: Warp, const PASSES: usize> {
-    values: [Eight<W>; PASSES],
+    words: [[W::U32; 4]; PASSES],
+    exist: [W::Bool; PASSES],
+    mean: Eight<W>,
 }
 
 impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES> {
@@ -82,37 +84,43 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         self.warp.less(self.chunk(), self.warp.splat(self.params.head_dim / COLUMNS as u32))
     }
 
-    /// The warp's rows of the block that `from` begins with, less `mean`, times `factor`; what does not exist is zeros.
+    /// The warp's rows of the block that `from` begins with, from which `mean` is to be subtracted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn load(&self, from: &GlobalTile, mean: &Eight<W>) -> Rows<W, PASSES> {
         let warp = self.warp;
-        let zero = warp.splat_f32(0.0);
-        let mut words = [[warp.splat(0); 4]; PASSES];
-        let mut rows = Rows { values: [[zero; COLUMNS]; PASSES] };
+        let none = warp.less(warp.splat(0), warp.splat(0));
+        let mut rows = Rows { words: [[warp.splat(0); 4]; PASSES], exist: [none; PASSES], mean: *mean };
         for pass in 0..PASSES {
-            let exists = self.column_exists() & warp.less(self.row(pass), warp.splat(from.rows));
+            let row = self.row(pass);
+            rows.exist[pass] = self.column_exists() & warp.less(row, warp.splat(from.rows));
+            let place = from.chunk(warp, row, self.chunk());
             // SAFETY: the caller's; what does not exist is not read.
-            words[pass] =
-                unsafe { warp.load_global_x4(from.chunk(warp, self.row(pass), self.chunk()), exists) };
-        }
-        for pass in 0..PASSES {
-            let exists = warp.less(self.row(pass), warp.splat(from.rows));
-            let values = unpack(warp, self.params.source, words[pass]);
-            for c in 0..COLUMNS {
-                rows.values[pass][c] = warp.select_f32(exists, values[c] - mean[c], zero);
-            }
+            rows.words[pass] = unsafe { warp.load_global_x4(place, rows.exist[pass]) };
         }
         rows
+    }
+
+    /// A pass's chunk, widened, less the mean; zeros if it does not exist.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn widened(&self, rows: &Rows<W, PASSES>, pass: usize) -> Eight<W> {
+        let warp = self.warp;
+        let mut values = unpack(warp, self.params.source, rows.words[pass]);
+        for c in 0..COLUMNS {
+            let less = values[c] - rows.mean[c];
+            values[c] = warp.select_f32(rows.exist[pass], less, warp.splat_f32(0.0));
+        }
+        values
     }
 
     /// The largest magnitude of a pass's row, over this lane's columns.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn magnitude(&self, rows: &Rows<W, PASSES>, pass: usize) -> W::F32 {
         let warp = self.warp;
+        let values = self.widened(rows, pass);
         let mut largest = warp.splat_f32(0.0);
         for c in 0..COLUMNS {
-            largest = warp.max(largest, warp.abs(rows.values[pass][c]));
+            largest = warp.max(largest, warp.abs(values[c]));
         }
         largest
     }
@@ -154,8 +162,9 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         let row_bytes = params.row_bytes;
         let column_exists = warp.less(self.chunk(), warp.splat(row_bytes / COLUMNS as u32));
         for pass in 0..PASSES {
+            let all = self.widened(rows, pass);
             let half = |first: usize| {
-                let values = [0, 1, 2, 3].map(|c| rows.values[pass][first + c] * factor(pass, first + c));
+                let values = [0, 1, 2, 3].map(|c| all[first + c] * factor(pass, first + c));
                 if int8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
             };
             let address = warp.mul_wide(self.row(pass), row_bytes) + warp.mul_wide(self.chunk(), 8) + place;
@@ -234,9 +243,10 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
                 // SAFETY: see above.
                 unsafe { warp.store_global_f32(place + params.q_scale, scale, stores) };
                 if shifts {
+                    let values = self.widened(&rows, pass);
                     let mut product = warp.splat_f32(0.0);
                     for c in 0..COLUMNS {
-                        product = warp.fma(rows.values[pass][c], mean[c], product);
+                        product = warp.fma(values[c], mean[c], product);
                     }
                     for log2 in 0..5 {
                         if 1 << log2 < LANES {
