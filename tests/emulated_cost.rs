@@ -3,20 +3,24 @@
 
 use ffpa::emulator::Counters;
 use ffpa::{
-    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, ForwardOptions, Kernel, Lse, Problem, TensorMut,
-    TensorRef, bf16, ffpa_forward, plan,
+    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, ForwardOptions, Fp8, Kernel, Lse, Precision, Problem,
+    ScoreNumbers, TensorMut, TensorRef, bf16, ffpa_forward, plan,
 };
 use rstest::rstest;
 
 const N: usize = 256;
 
 fn run(arch: Arch, d: usize, causal: bool) -> Counters {
+    run_in(Precision::Native, arch, d, causal)
+}
+
+fn run_in(precision: Precision, arch: Arch, d: usize, causal: bool) -> Counters {
     let shape = [1, 1, N, d];
     let x: Vec<bf16> = (0..N * d).map(|i| bf16::from_f32((i % 17) as f32 / 17.0)).collect();
     let (mut o, mut lse) = (vec![bf16::ZERO; N * d], vec![0.0; N]);
     let input = TensorRef::bhnd(&x, shape).expect("it fits");
     let mut out = (TensorMut::bhnd(&mut o, shape).expect("it fits"), Lse::host(&mut lse));
-    let options = ForwardOptions::new().with_causal(causal);
+    let options = ForwardOptions::new().with_causal(causal).with_precision(precision);
     let report = ffpa_forward::<bf16>(&Engine::emulator(arch), input, input, input, &mut out, &options);
     report.expect("it runs").counters.expect("the emulator counts")
 }
@@ -36,6 +40,24 @@ fn shared_memory_never_conflicts(
     let counters = run(arch, d, causal);
     assert_eq!(counters.bank_conflicts, 0);
     assert!(counters.matrix_loads > 0 && counters.copies + counters.bulk_copies > 0);
+}
+
+#[rstest]
+fn eight_bits_cost_half_and_the_sums(
+    #[values(Arch::Sm89, Arch::Sm90a, Arch::Sm120f)] arch: Arch,
+    #[values(8, 64, 96, 128, 160, 192, 224)] d: usize,
+    #[values(ScoreNumbers::E4m3, ScoreNumbers::Int8)] scores: ScoreNumbers,
+) {
+    let precision = Precision::Fp8(Fp8::default().with_scores(scores));
+    let counters = run_in(precision, arch, d, false);
+    let mut problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, N, N, d]);
+    problem.precision = precision;
+    let kernel =
+        plan(&problem, &DeviceInfo::of_arch(arch), &BuildInfo::current()).expect("there is one").kernel;
+    assert_eq!(counters.bank_conflicts, 0);
+    // Each m16n8k32 does 16 * 8 * 32 multiply-adds. Beside two products of N * N * head dim there is one by a column of ones.
+    let want = (2 * kernel.head_dim + 8) * N * N / (16 * 8 * 32);
+    assert_eq!(counters.mma, want as u64);
 }
 
 #[test]

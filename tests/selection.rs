@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use ffpa::{Arch, BuildInfo, DeviceInfo, Dtype, Problem, abi, plan};
+use ffpa::{
+    Arch, Arithmetic, BuildInfo, DeviceInfo, Dtype, Fp8, Precision, Problem, ScoreNumbers, abi, plan,
+};
 
 #[test]
 fn the_table_is_the_stored_one() {
@@ -25,13 +27,21 @@ fn the_table_is_the_stored_one() {
     insta::assert_snapshot!(table);
 }
 
-/// Problems of one head dim that differ in what kernels are chosen by: rows, heads that are packed, masks.
-fn problems(dtype: Dtype, d: usize) -> impl Iterator<Item = Problem> {
+/// Problems of one head dim for kernels that compute in some numbers, different in what these are chosen by: rows, heads that
+/// are packed, masks.
+fn problems(arithmetic: Arithmetic, d: usize) -> impl Iterator<Item = Problem> {
+    let (dtype, precision) = match arithmetic {
+        Arithmetic::F16 => (Dtype::F16, Precision::Native),
+        Arithmetic::Int8 => (Dtype::F16, Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8))),
+        Arithmetic::E4m3 => (Dtype::Bf16, Precision::Fp8(Fp8::default())),
+        _ => (Dtype::Bf16, Precision::Native),
+    };
     [1, 17, 33, 64, 100, 1000].into_iter().flat_map(move |rows| {
         [2, 8].into_iter().flat_map(move |kv_heads| {
             [false, true].map(|masked| {
                 let mut problem = Problem::contiguous(dtype, [2, 8, kv_heads, rows, 3000, d]);
-                problem.dropout = masked.then_some(abi::Dropout::NONE);
+                problem.precision = precision;
+                problem.dropout = (masked && precision == Precision::Native).then_some(abi::Dropout::NONE);
                 problem
             })
         })
@@ -44,11 +54,9 @@ fn every_kernel_of_the_build_is_some_problem_s() {
     let mut unused: BTreeSet<&str> = build.kernels.iter().map(|kernel| kernel.name).collect();
     for arch in Arch::ALL {
         for kernel in &build.kernels {
-            for dtype in [Dtype::F16, Dtype::Bf16] {
-                for problem in problems(dtype, kernel.head_dim) {
-                    let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
-                    unused.remove(plan.kernel.name);
-                }
+            for problem in problems(kernel.arithmetic, kernel.head_dim) {
+                let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
+                unused.remove(plan.kernel.name);
             }
         }
     }
@@ -60,7 +68,7 @@ fn devices_run_kernels_of_their_own_architecture_where_there_are_some() {
     let build = BuildInfo::current();
     for arch in [Arch::Sm89, Arch::Sm120f] {
         for &d in ffpa::DEFAULT_HEAD_DIMS {
-            for problem in problems(Dtype::Bf16, d) {
+            for problem in problems(Arithmetic::Bf16, d) {
                 let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
                 assert_eq!(plan.kernel.arch, arch, "{}", plan.kernel.name);
             }

@@ -20,6 +20,7 @@ for step in ${@:-correctness sanitizers speed}; do
   case $step in
     correctness)
       timeout 300 ./conformance || failed=1
+      timeout 300 ./quantized || failed=1
       timeout 100 ./merge || failed=1
       timeout 300 ./properties --ignored || failed=1
       timeout 60 ./forward --backend cuda --check || failed=1
@@ -56,10 +57,20 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
         }
         Ok(artifacts(&String::from_utf8(output.stdout)?))
     };
-    let mut built =
-        cargo(&["test", "--no-run", "--test", "conformance", "--test", "properties", "--test", "merge"])?;
+    let mut built = cargo(&[
+        "test",
+        "--no-run",
+        "--test",
+        "conformance",
+        "--test",
+        "quantized",
+        "--test",
+        "properties",
+        "--test",
+        "merge",
+    ])?;
     built.extend(cargo(&["build", "--example", "forward", "--example", "ffpa_cabi"])?);
-    for name in ["conformance", "properties", "merge", "forward", "libffpa_cabi.so"] {
+    for name in ["conformance", "quantized", "properties", "merge", "forward", "libffpa_cabi.so"] {
         let stem = name.trim_end_matches(".so");
         let is_it = |path: &&PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();

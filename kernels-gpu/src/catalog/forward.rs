@@ -430,8 +430,9 @@ catalog! {
     /// Spills: two words.
     [fwd_f16_sm120f_persistd_192_tma F16, fwd_bf16_sm120f_persistd_192_tma Bf16]: Sm120f D 192 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 1 producer_warps 1 } min_blocks 1 spills 16;
+    /// Spills: a few words a tile.
     [fwd_f16_sm120f_persistd_256_tma F16, fwd_bf16_sm120f_persistd_256_tma Bf16]: Sm120f D 256 rows 64 keys 64 warps 4 plain
-        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 24;
     [fwd_f16_sm120f_splitd_320_tma F16, fwd_bf16_sm120f_splitd_320_tma Bf16]: Sm120f D 320 rows 64 keys 64 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     [fwd_f16_sm120f_splitd_512_tma F16, fwd_bf16_sm120f_splitd_512_tma Bf16]: Sm120f D 512 rows 64 keys 64 warps 8 plain
@@ -460,10 +461,13 @@ catalog! {
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_e4m3_sm90a_persistd_64_tma E4m3, fwd_int8_sm90a_persistd_64_tma Int8]: Sm90a D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
+    /// Spills: what the hardware does not multiply is converted, and that takes registers.
     [fwd_e4m3_sm90a_persistd_128_tma E4m3, fwd_int8_sm90a_persistd_128_tma Int8]: Sm90a D 128 rows 128 keys 128 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 92;
+    /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_192_tma E4m3, fwd_int8_sm90a_persistd_192_tma Int8]: Sm90a D 192 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 32;
+    /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_224_tma E4m3, fwd_int8_sm90a_persistd_224_tma Int8]: Sm90a D 224 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 104;
 }

@@ -42,7 +42,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     let mut key = work.first_key;
     while key < work.keys {
         // SAFETY: see above.
-        let (key_scales, value_scales) = unsafe { (scales.of_keys::<C>(key), scales.of_values::<C>(key)) };
+        let key_scales = unsafe { scales.of_keys::<C>(key) };
         let keys = tiles.keys(key);
         let mut sums = matmul::no_sums::<W, C, M, N>(warp);
         let (keys, steps) = (keys.place_b_by_columns(warp, 0), C::D / (2 * C::Scores::CHUNK));
@@ -61,6 +61,8 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         let values = C::Values::place(warp, tiles.values(), 0);
         if C::Values::SCALED {
             let rounded = matmul::round_all::<W, C, M, N>(warp, &scores);
+            // SAFETY: see above.
+            let value_scales = unsafe { scales.of_values::<C>(key) };
             softmax.add_sums(&matmul::sum_rounded::<W, C, M, N>(warp, &rounded));
             // SAFETY: the tile has arrived.
             unsafe {
