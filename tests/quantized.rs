@@ -6,15 +6,15 @@
 mod support;
 
 use ffpa::{
-    Arch, BackendKind, BuildInfo, DeviceInfo, Engine, ForwardOptions, Fp8, Lse, Precision, Problem,
-    ScoreNumbers, TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
+    Arch, BackendKind, BuildInfo, DeviceInfo, Engine, Fp8, Precision, Problem, ScoreNumbers, ValueScales,
+    bf16, f16, plan,
 };
-use support::cases::{Case, LayoutKind, load};
+use support::cases::{Case, load};
 use support::compare::difference;
-use support::inputs::Normal;
-use support::layout::{Inputs, Placed, TestElement};
+use support::layout::TestElement;
 use support::quantized::Recipe;
 use support::reference::{Answer, Call};
+use support::trial::{answer, backends};
 
 /// The largest head dim of the default window.
 const WINDOW: usize = 224;
@@ -41,21 +41,6 @@ suite! {
     nan_beyond_the_valid_length,
     bit_equal_repeats,
     many_heads,
-}
-
-fn backends() -> Vec<Engine> {
-    let names = std::env::var("FFPA_TEST_BACKENDS").unwrap_or_else(|_| "cpu,emulator".into());
-    let engines = |name| match name {
-        "cpu" => vec![Engine::cpu()],
-        "emulator" => vec![
-            Engine::emulator(Arch::Sm89),
-            Engine::emulator_with_seed(Arch::Sm90a, 3),
-            Engine::emulator_with_seed(Arch::Sm120f, 7),
-        ],
-        "cuda" => vec![Engine::cuda(0).unwrap_or_else(|error| panic!("{error}"))],
-        _ => panic!("FFPA_TEST_BACKENDS names {name:?}: cpu, emulator and cuda are known"),
-    };
-    names.split(',').flat_map(engines).collect()
 }
 
 /// Recipes that together have every choice, with every other.
@@ -103,50 +88,12 @@ fn run(file: &str) {
 }
 
 fn check<T: TestElement>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, String> {
-    let (batch, q_heads, kv_heads, d) = (case.batch, case.heads, case.kv_heads(), case.d);
-    let q_shape = [batch, q_heads, case.q_len, d];
-    let kv_shape = [batch, kv_heads, case.kv_len(), d];
-    let mut normal = Normal::new(case.seed);
-    let mut sample = |shape: [usize; 4], spread: f64, offset: f64| -> Vec<f64> {
-        let values = normal.vec(shape.iter().product(), spread);
-        values.into_iter().map(|x| T::from_f64(x + offset).to_f64()).collect()
-    };
-    let q = sample(q_shape, case.spread, 0.0);
-    let mut k = sample(kv_shape, case.spread, 0.0);
-    let mut v = sample(kv_shape, 1.0, case.v_offset);
-    if case.layout == LayoutKind::BroadcastKv {
-        for values in [&mut k, &mut v] {
-            for batch in values.chunks_mut(kv_heads * case.kv_len() * d) {
-                let (first, others) = batch.split_at_mut(case.kv_len() * d);
-                others.chunks_mut(first.len()).for_each(|head| head.copy_from_slice(first));
-            }
-        }
-    }
-    let inputs = Inputs::<T>::new(case.layout, [q_shape, kv_shape, kv_shape], [&q, &k, &v]);
-    let first = call(engine, case, &inputs, q_shape, fp8)?;
-    let second = call(engine, case, &inputs, q_shape, fp8)?;
-    if first.bits != second.bits {
-        return Err("a second run gave other bits".into());
-    }
-    let mut problem = Problem::contiguous(T::DTYPE, [batch, q_heads, kv_heads, case.q_len, case.kv_len(), d]);
-    (problem.precision, problem.causal) = (Precision::Fp8(fp8), case.causal);
+    let precision = Precision::Fp8(fp8);
+    let (call, answer) = answer::<T>(engine, case, precision)?;
+    let sizes = [case.batch, case.heads, case.kv_heads(), case.q_len, case.kv_len(), case.d];
+    let mut problem = Problem::contiguous(T::DTYPE, sizes);
+    (problem.precision, problem.causal) = (precision, case.causal);
     let plan = plan(&problem, engine.device(), &BuildInfo::current()).map_err(|e| e.to_string())?;
-    let call = Call {
-        batch,
-        q_heads,
-        kv_heads,
-        q_len: case.q_len,
-        kv_len: case.kv_len(),
-        head_dim: d,
-        causal: case.causal,
-        scale: case.scale(),
-        q,
-        k,
-        v,
-        terms: vec![],
-        kept: vec![],
-        kept_share: 1.0,
-    };
     let ada = engine.device().compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
     let recipe = Recipe {
         int8: fp8.scores == ScoreNumbers::Int8,
@@ -159,7 +106,7 @@ fn check<T: TestElement>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, 
     };
     let mut simulated = call.quantized(&recipe);
     simulated.o.iter_mut().for_each(|o| *o = T::from_f64(*o).to_f64());
-    compare(&first.answer, &simulated, &call, engine.backend(), recipe.int8)
+    compare(&answer, &simulated, &call, engine.backend(), recipe.int8)
         .map_err(|e| format!("{}: {e}", T::NAME))
 }
 
@@ -188,43 +135,4 @@ fn compare(
     let rows = got.o.chunks(call.head_dim).zip(simulated.o.chunks(call.head_dim));
     let worst = rows.map(|(got, simulated)| difference(got, simulated).map(|d| d.relative));
     worst.collect::<Result<Vec<_>, _>>().map(|rows| rows.into_iter().fold(0.0, f64::max))
-}
-
-struct Run {
-    answer: Answer,
-    /// Everything the call wrote, bit by bit.
-    bits: (Vec<u16>, Vec<u32>),
-}
-
-fn call<T: TestElement>(
-    engine: &Engine,
-    case: &Case,
-    inputs: &Inputs<T>,
-    q_shape: [usize; 4],
-    fp8: Fp8,
-) -> Result<Run, String> {
-    let rows: usize = q_shape[..3].iter().product();
-    let kind = if case.layout == LayoutKind::BroadcastKv { LayoutKind::Bhnd } else { case.layout };
-    let mut output = Placed::<T>::new(kind, q_shape);
-    let mut lse = vec![f32::NAN; rows];
-    let before: Vec<_> = inputs.tensors().map(|tensor| tensor.bits()).into();
-    let output_before = output.bits();
-    let mut options = ForwardOptions::new().with_causal(case.causal).with_precision(Precision::Fp8(fp8));
-    options.scale = case.scale;
-    let views =
-        inputs.tensors().map(|tensor| TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides));
-    let [q, k, v] = views.map(|view| view.map_err(|e| e.to_string()));
-    let (shape, strides) = (output.shape, output.strides);
-    let out = TensorMut::strided(output.slice_mut(), shape, strides).map_err(|e| e.to_string())?;
-    let mut results = (out, Lse::host(&mut lse));
-    ffpa_forward::<T>(engine, q?, k?, v?, &mut results, &options).map_err(|e| e.to_string())?;
-    if inputs.tensors().iter().zip(&before).any(|(tensor, before)| tensor.bits() != *before) {
-        return Err("an input was written to".into());
-    }
-    if output.outside_changes(&output_before) > 0 {
-        return Err("elements around the output were written to".into());
-    }
-    let bits = (output.bits(), lse.iter().map(|x| x.to_bits()).collect());
-    let lse = lse.iter().map(|&x| f64::from(x)).collect();
-    Ok(Run { answer: Answer { o: output.values(), lse }, bits })
 }

@@ -3,7 +3,10 @@
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Mutex;
 
-use ffpa::{Dtype, Engine, Error, ForwardOptions, Mask, RawForward, RawTensor, bf16, f16, ffpa_forward_raw};
+use ffpa::{
+    Dtype, Engine, Error, ForwardOptions, Fp8, Mask, Precision, RawForward, RawTensor, ScoreNumbers, bf16,
+    f16, ffpa_forward_raw,
+};
 
 static LAST: Mutex<Option<CString>> = Mutex::new(None);
 
@@ -77,7 +80,8 @@ impl RawMask {
 /// Starts a forward call: 0 if it was started, 1 on an error.
 ///
 /// # Safety
-/// As [`ffpa_forward_raw`]; `engine` is from [`ffpa_open`], `tensors` are q, k, v and out, and `mask` is null or a mask.
+/// As [`ffpa_forward_raw`]; `engine` is from [`ffpa_open`], `tensors` are q, k, v and out, `mask` is null or a mask, and
+/// `precision` is 0 for the tensors' own, 1 for FP8, 2 for FP8 with Q and K in integers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ffpa_forward(
     engine: *const Engine,
@@ -86,6 +90,7 @@ pub unsafe extern "C" fn ffpa_forward(
     lse: u64,
     causal: bool,
     mask: *const RawMask,
+    precision: u32,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: the caller's.
@@ -94,7 +99,12 @@ pub unsafe extern "C" fn ffpa_forward(
     let call =
         RawForward { dtype, q: q.raw(), k: k.raw(), v: v.raw(), out: out.raw(), lse, stream, workspace: 0 };
     let forward = || {
-        let mut options = ForwardOptions::new().with_causal(causal);
+        let precision = match precision {
+            0 => Precision::Native,
+            1 => Precision::Fp8(Fp8::default()),
+            _ => Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8)),
+        };
+        let mut options = ForwardOptions::new().with_causal(causal).with_precision(precision);
         // SAFETY: the caller's.
         options.mask = unsafe { mask.as_ref().map(|mask| mask.mask()) }.transpose()?;
         // SAFETY: the caller's.

@@ -56,7 +56,7 @@ class Ffpa:
     def last(self):
         return self.library.ffpa_last().decode()
 
-    def bind(self, q, k, v, out, lse, mask=None):
+    def bind(self, q, k, v, out, lse, mask=None, precision=0):
         """A function that starts the call, with all of its arguments made beforehand."""
         tensors = (Tensor * 4)(*[Tensor.of(t) for t in (q, k, v, out)])
         bf16 = ctypes.c_bool(q.dtype == torch.bfloat16)
@@ -66,7 +66,7 @@ class Ffpa:
 
         def run(causal):
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            if forward(self.engine, bf16, tensors, address, ctypes.c_bool(causal), mask, stream):
+            if forward(self.engine, bf16, tensors, address, ctypes.c_bool(causal), mask, ctypes.c_uint32(precision), stream):
                 raise RuntimeError(self.last())
             return out
 
@@ -228,6 +228,45 @@ def measure_masked(ffpa, d, rounds, n=4096, heads=16):
     return {"d": d, "heads": heads, "n": n, "dtype": "bf16", "kernel": kernel, "milliseconds": {k: statistics.median(t[1:]) for k, t in times.items()}, "ratio": ratio}
 
 
+def measure_quantized(ffpa, d, rounds, n=8192, heads=32):
+    """Calls in eight bits beside one in bf16, what they lose, and the bandwidth of the kernels that quantise, beside a copy's."""
+    q, k, v = (torch.randn(1, heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    out, lse = torch.empty_like(q), torch.empty(1, heads, n, device="cuda")
+    source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8).random_()
+    target = torch.empty_like(source)
+    competitors = {name: ffpa.bind(q, k, v, out, lse, precision=p) for p, name in enumerate(("bf16", "e4m3", "int8"))}
+    truth, truth_lse = exact(q[0, 0], k[0, 0], v[0, 0], False)
+    case = {"d": d, "heads": heads, "n": n, "competitors": {}}
+    times = {name: [] for name in competitors}
+    for name, run in competitors.items():
+        out.fill_(math.nan)
+        run(False)
+        torch.cuda.synchronize()
+        error = ((out[0, 0].float() - truth).norm() / truth.norm()).item()
+        worst = ((out[0, 0].float() - truth).norm(dim=1) / truth.norm(dim=1)).max().item()
+        assert error < 0.08 and not out.isnan().any(), (name, d, error)
+        case["competitors"][name] = {"kernel": ffpa.last(), "relative_error": error, "worst_row": worst, "lse_error": (lse[0, 0] - truth_lse).abs().max().item()}
+    for r in range(rounds + 1):
+        for name in in_turn(competitors, r):
+            times[name].append(milliseconds(competitors[name], False, 5))
+    for name, values in times.items():
+        case["competitors"][name]["tflops"] = 4 * heads * n * n * d / statistics.median(values[1:]) / 1e9
+    rate = 2 * source.nbytes / statistics.median(milliseconds(lambda causal: target.copy_(source), False, 5) for _ in range(rounds)) / 1e6
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(rounds):
+            competitors["e4m3"](False)
+        torch.cuda.synchronize()
+    spent = {"statistics": [], "quantize": []}
+    for event in profile.events():
+        for stage in spent:
+            if event.name.startswith(stage):
+                spent[stage].append(event.device_time)
+    # K and V are read by both kernels, Q by the second, which writes half of all.
+    moved = {"statistics": 2 * k.nbytes, "quantize": 4.5 * k.nbytes}
+    case["quantising"] = {"copy": rate} | {stage: moved[stage] / statistics.median(t) / 1e3 for stage, t in spent.items() if t}
+    return case
+
+
 def check_capture(ffpa):
     """A call neither allocates nor synchronises once its kernel is loaded, so a graph can hold it."""
     q, k, v = (torch.randn(2, 4, 300, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -257,6 +296,7 @@ def main():
     arguments.add_argument("--rounds", type=int, default=10)
     arguments.add_argument("--decode", default="64,128,256,512,1024")
     arguments.add_argument("--masked", default="64,128,256,512")
+    arguments.add_argument("--quantized", default="64,128,192,224")
     arguments.add_argument("--peers")
     a = arguments.parse_args()
     if a.peers:
@@ -275,6 +315,7 @@ def main():
         "cases": [],
         "decode": [],
         "masked": [],
+        "quantized": [],
     }
     dims = lambda text: [int(d) for d in text.split(",") if d]
     for d in dims(a.decode):
@@ -286,6 +327,12 @@ def main():
         case = measure_masked(ffpa, d, a.rounds)
         result["masked"].append(case)
         print(f"masked D={d}: x{case['ratio']:.2f} of sdpa_efficient  {case['kernel']}", flush=True)
+    for d in dims(a.quantized):
+        case = measure_quantized(ffpa, d, a.rounds)
+        result["quantized"].append(case)
+        line = "  ".join(f"{name} {c['tflops']:.0f} TFLOPS error {c['relative_error']:.2e} worst row {c['worst_row']:.2e} {c['kernel']}" for name, c in case["competitors"].items())
+        rates = "  ".join(f"{name} {rate:.0f} GB/s" for name, rate in case["quantising"].items())
+        print(f"quantised D={d}: {line}  {rates}", flush=True)
     for d in dims(a.dims):
         for causal in (False, True):
             case = measure(ffpa, d, causal, 8192, 32 if d <= 256 else 16, a.rounds, a.peers is not None)

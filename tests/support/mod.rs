@@ -10,3 +10,4 @@ pub mod layout;
 pub mod mask;
 pub mod quantized;
 pub mod reference;
+pub mod trial;

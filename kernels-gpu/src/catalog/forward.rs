@@ -449,21 +449,23 @@ catalog! {
         persist_d { k_stages 2 } min_blocks 1 spills 0;
     [fwd_e4m3_sm89_persistd_192 E4m3, fwd_int8_sm89_persistd_192 Int8]: Sm89 D 192 rows 128 keys 64 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
+    /// Spills: addresses of copies, stored before the loop and loaded once a tile.
     [fwd_e4m3_sm89_persistd_224 E4m3, fwd_int8_sm89_persistd_224 Int8]: Sm89 D 224 rows 128 keys 64 warps 8 plain
-        persist_d { k_stages 2 } min_blocks 1 spills 0;
+        persist_d { k_stages 2 } min_blocks 1 spills 88;
     [fwd_e4m3_sm120f_persistd_64_tma E4m3, fwd_int8_sm120f_persistd_64_tma Int8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_persistd_128_tma E4m3, fwd_int8_sm120f_persistd_128_tma Int8]: Sm120f D 128 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_persistd_192_tma E4m3, fwd_int8_sm120f_persistd_192_tma Int8]: Sm120f D 192 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    /// Spills: as on sm_89.
     [fwd_e4m3_sm120f_persistd_224_tma E4m3, fwd_int8_sm120f_persistd_224_tma Int8]: Sm120f D 224 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 12;
     [fwd_e4m3_sm90a_persistd_64_tma E4m3, fwd_int8_sm90a_persistd_64_tma Int8]: Sm90a D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     /// Spills: what the hardware does not multiply is converted, and that takes registers.
     [fwd_e4m3_sm90a_persistd_128_tma E4m3, fwd_int8_sm90a_persistd_128_tma Int8]: Sm90a D 128 rows 128 keys 128 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 92;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 128;
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_192_tma E4m3, fwd_int8_sm90a_persistd_192_tma Int8]: Sm90a D 192 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 32;

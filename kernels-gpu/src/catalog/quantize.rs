@@ -26,6 +26,8 @@ pub struct Quantize {
     pub stage: Stage,
     /// The largest head dim that it takes.
     pub head_dim: usize,
+    /// CTAs that must fit on a multiprocessor: bounds the registers of a thread.
+    pub min_blocks: usize,
 }
 
 impl Quantize {
@@ -48,7 +50,7 @@ impl Quantize {
             arch: self.arch,
             threads: self.threads(),
             shared_bytes,
-            min_blocks: 1,
+            min_blocks: self.min_blocks,
             barriers,
             spill_allowance: 0,
             e4m3: self.stage == Stage::Rows,
@@ -57,13 +59,14 @@ impl Quantize {
 }
 
 macro_rules! quantizes {
-    ($($name:ident: $arch:ident $stage:ident D $d:literal;)*) => {
+    ($($name:ident: $arch:ident $stage:ident D $d:literal min_blocks $min_blocks:literal;)*) => {
         /// Every quantising kernel there is.
         pub const QUANTIZES: &[Quantize] = &[$(Quantize {
             name: stringify!($name),
             arch: Arch::$arch,
             stage: Stage::$stage,
             head_dim: $d,
+            min_blocks: $min_blocks,
         }),*];
 
         runs! {
@@ -78,16 +81,16 @@ macro_rules! quantizes {
 }
 
 quantizes! {
-    statistics_sm89: Sm89 Statistics D 1024;
-    quantize_64_sm89: Sm89 Rows D 64;
-    quantize_128_sm89: Sm89 Rows D 128;
-    quantize_256_sm89: Sm89 Rows D 256;
-    statistics_sm90a: Sm90a Statistics D 1024;
-    quantize_64_sm90a: Sm90a Rows D 64;
-    quantize_128_sm90a: Sm90a Rows D 128;
-    quantize_256_sm90a: Sm90a Rows D 256;
-    statistics_sm120f: Sm120f Statistics D 1024;
-    quantize_64_sm120f: Sm120f Rows D 64;
-    quantize_128_sm120f: Sm120f Rows D 128;
-    quantize_256_sm120f: Sm120f Rows D 256;
+    statistics_sm89: Sm89 Statistics D 1024 min_blocks 3;
+    quantize_64_sm89: Sm89 Rows D 64 min_blocks 5;
+    quantize_128_sm89: Sm89 Rows D 128 min_blocks 4;
+    quantize_256_sm89: Sm89 Rows D 256 min_blocks 2;
+    statistics_sm90a: Sm90a Statistics D 1024 min_blocks 3;
+    quantize_64_sm90a: Sm90a Rows D 64 min_blocks 5;
+    quantize_128_sm90a: Sm90a Rows D 128 min_blocks 4;
+    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 2;
+    statistics_sm120f: Sm120f Statistics D 1024 min_blocks 3;
+    quantize_64_sm120f: Sm120f Rows D 64 min_blocks 5;
+    quantize_128_sm120f: Sm120f Rows D 128 min_blocks 4;
+    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 2;
 }

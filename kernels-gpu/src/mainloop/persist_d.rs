@@ -31,7 +31,6 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     C: Config,
     T: KeyTiles<W, C>,
 {
-    let o = Operands::new::<C>(params, &work).o;
     let warp_row = warp.warp_id() * 16 * M as u32;
     // SAFETY: here and below, the caller's.
     let scales = unsafe { WarpScales::<W, M>::new::<C>(warp, params, &work, work.row + warp_row) };
@@ -88,7 +87,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     output.scale_rows(&factors);
     // SAFETY: see above.
     unsafe { scales.finish::<C, O>(&mut output, &sums) };
-    let o = o.skip_rows(warp_row);
+    let o = Operands::new::<C>(params, &work).o.skip_rows(warp_row);
     // SAFETY: shared memory is free, a warp's rows of the query tile are its own, and the output is the caller's.
     unsafe {
         if params.parts.count > 1 {

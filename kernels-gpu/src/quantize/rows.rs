@@ -101,14 +101,13 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         rows
     }
 
-    /// A pass's chunk, widened, less the mean; zeros if it does not exist.
+    /// A pass's chunk, widened, less the mean: of rows that do not exist, something.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn widened(&self, rows: &Rows<W, PASSES>, pass: usize) -> Eight<W> {
         let warp = self.warp;
         let mut values = unpack(warp, self.params.source, rows.words[pass]);
         for c in 0..COLUMNS {
-            let less = values[c] - rows.mean[c];
-            values[c] = warp.select_f32(rows.exist[pass], less, warp.splat_f32(0.0));
+            values[c] = values[c] - rows.mean[c];
         }
         values
     }
@@ -122,7 +121,7 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         for c in 0..COLUMNS {
             largest = warp.max(largest, warp.abs(values[c]));
         }
-        largest
+        warp.select_f32(rows.exist[pass], largest, warp.splat_f32(0.0))
     }
 
     /// The largest of the values of `count` neighbouring lanes.
@@ -190,13 +189,18 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
             [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word))
         };
         let mut all = load(0);
-        let mut chunk = 1;
-        while chunk < params.chunks {
-            let next = load(chunk);
-            for c in 0..COLUMNS {
-                all[c] = add(all[c], next[c]);
+        let mut first = 1;
+        while first < params.chunks {
+            // Beyond the last, the last again, which does not count.
+            let next = [0, 1, 2, 3, 4].map(|i| load((first + i).min(params.chunks - 1)));
+            for i in 0..5 {
+                if first + (i as u32) < params.chunks {
+                    for c in 0..COLUMNS {
+                        all[c] = add(all[c], next[i][c]);
+                    }
+                }
             }
-            chunk += 1;
+            first += 5;
         }
         all
     }

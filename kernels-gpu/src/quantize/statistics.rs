@@ -15,7 +15,7 @@ pub const SHARED_BYTES: usize = 32 * WARPS * COLUMNS * 4;
 pub const BARRIERS: usize = 8;
 
 /// Rows whose loads are in flight together.
-const BATCH: u32 = 4;
+const BATCH: u32 = 8;
 
 /// One CTA's work: a chunk of the rows of K, or V, of one head.
 ///
@@ -39,13 +39,19 @@ pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
     unsafe {
         if matrix == 0 {
             if params.smooth_k != 0 {
-                cta.sums(&from, rows, Columns::KeySum);
+                let [sums] = cta.walk(&from, rows, [0.0], |[sum], x| [sum + x]);
+                cta.combine(&sums, Columns::KeySum, |a, b| a + b);
             }
         } else if params.v_by_columns != 0 {
-            cta.bounds(&from, rows);
+            const LEAST: f32 = f32::NEG_INFINITY;
+            let add =
+                |[sum, highest, lowest]: [_; 3], x| [sum + x, warp.max(highest, x), warp.max(lowest, -x)];
+            let [sums, highest, lowest] = cta.walk(&from, rows, [0.0, LEAST, LEAST], add);
             if params.smooth_v != 0 {
-                cta.sums(&from, rows, Columns::ValueSum);
+                cta.combine(&sums, Columns::ValueSum, |a, b| a + b);
             }
+            cta.combine(&highest, Columns::ValueHighest, |a, b| warp.max(a, b));
+            cta.combine(&lowest, Columns::ValueLowest, |a, b| warp.max(a, b));
         }
     }
 }
@@ -76,52 +82,28 @@ impl<W: Warp> Cta<'_, W> {
         32 * WARPS as u32 >> self.params.lanes_log2
     }
 
+    /// What is wanted of a thread's columns over its rows: `S` numbers of each, that begin as `first`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn sums(&self, from: &GlobalTile, rows: u32, kind: Columns) {
-        let add = |a, b| a + b;
-        // SAFETY: the caller's.
-        let sums = unsafe { self.walk(from, rows, [self.warp.splat_f32(0.0); COLUMNS], add) };
-        // SAFETY: the caller's.
-        unsafe { self.combine(&sums, kind, add) };
-    }
-
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn bounds(&self, from: &GlobalTile, rows: u32) {
-        let warp = self.warp;
-        let least = [warp.splat_f32(f32::NEG_INFINITY); COLUMNS];
-        // SAFETY: the caller's.
-        let highest = unsafe { self.walk(from, rows, least, |a, b| warp.max(a, b)) };
-        // SAFETY: the caller's.
-        let lowest = unsafe { self.walk(from, rows, least, |a, b| warp.max(a, -b)) };
-        // SAFETY: the caller's.
-        unsafe {
-            self.combine(&highest, Columns::ValueHighest, |a, b| warp.max(a, b));
-            self.combine(&lowest, Columns::ValueLowest, |a, b| warp.max(a, b));
-        }
-    }
-
-    /// A thread's columns over its rows.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn walk(
+    unsafe fn walk<const S: usize>(
         &self,
         from: &GlobalTile,
         rows: u32,
-        mut state: Eight<W>,
-        add: impl Fn(W::F32, W::F32) -> W::F32,
-    ) -> Eight<W> {
+        first: [f32; S],
+        add: impl Fn([W::F32; S], W::F32) -> [W::F32; S],
+    ) -> [Eight<W>; S] {
         let warp = self.warp;
         let lanes = 1 << self.params.lanes_log2;
         let chunk = self.thread() & (lanes - 1);
         let column_exists = warp.less(chunk, warp.splat(from.chunks));
-        let mut first = 0;
-        while first < rows {
+        let mut states = first.map(|x| [warp.splat_f32(x); COLUMNS]);
+        let mut row = self.thread() >> self.params.lanes_log2;
+        let mut done = 0;
+        while done < rows {
             let mut words = [[warp.splat(0); 4]; BATCH as usize];
             let mut exist = [column_exists; BATCH as usize];
             for i in 0..BATCH as usize {
-                let row = (self.thread() >> self.params.lanes_log2) + (first + i as u32 * self.groups());
+                let row = row + i as u32 * self.groups();
                 exist[i] = column_exists & warp.less(row, warp.splat(rows));
                 // SAFETY: the caller's; what does not exist is not read.
                 words[i] = unsafe { warp.load_global_x4(from.chunk(warp, row, chunk), exist[i]) };
@@ -129,12 +111,20 @@ impl<W: Warp> Cta<'_, W> {
             for i in 0..BATCH as usize {
                 let values = unpack(warp, self.params.source, words[i]);
                 for c in 0..COLUMNS {
-                    state[c] = warp.select_f32(exist[i], add(state[c], values[c]), state[c]);
+                    let mut state = [warp.splat_f32(0.0); S];
+                    for s in 0..S {
+                        state[s] = states[s][c];
+                    }
+                    let next = add(state, values[c]);
+                    for s in 0..S {
+                        states[s][c] = warp.select_f32(exist[i], next[s], state[s]);
+                    }
                 }
             }
-            first += BATCH * self.groups();
+            row = row + BATCH * self.groups();
+            done += BATCH * self.groups();
         }
-        state
+        states
     }
 
     /// All groups' columns, one after the other, to where the chunk's are left.
