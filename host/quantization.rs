@@ -73,7 +73,9 @@ impl Quantization {
             kernels.min_by_key(|quantize| (quantize.head_dim, nearness(quantize))).ok_or_else(missing)
         };
         let chunks = problem.kv_len.div_ceil(LEAST_CHUNK).clamp(1, CHUNKS as usize);
-        let params = params(problem, recipe, chunks);
+        let mut params = params(problem, recipe, chunks);
+        let rows = kernel(Stage::Rows)?;
+        params.steps = rows.steps() as u32;
         let statistics = match params.smooth_k != 0 || params.v_by_columns != 0 {
             true => {
                 Some((kernel(Stage::Statistics)?, (problem.batch * problem.kv_heads * 2 * chunks) as u32))
@@ -82,7 +84,7 @@ impl Quantization {
         };
         let ctas = params.batch * (params.q_heads * params.q_blocks + 2 * params.kv_heads * params.kv_blocks);
         let (layout, bytes) = layout(problem, &params);
-        Ok(Some(Quantization { statistics, rows: (kernel(Stage::Rows)?, ctas), params, bytes, layout }))
+        Ok(Some(Quantization { statistics, rows: (rows, ctas), params, bytes, layout }))
     }
 
     /// Writes the addresses of a workspace into the parameters of both: `forward` has those of the tensors, and is left with
@@ -191,6 +193,7 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize) -> QuantizeParams {
         chunk_rows: problem.kv_len.div_ceil(chunks).next_multiple_of(BLOCK) as u32,
         lanes_log2: (problem.head_dim / 8).next_power_of_two().trailing_zeros(),
         group_blocks: GROUP_BLOCKS as u32,
+        steps: 0,
         q_blocks: groups(problem.q_len),
         kv_blocks: groups(problem.kv_len),
     }

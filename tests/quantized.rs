@@ -40,7 +40,6 @@ suite! {
     value_mean,
     nan_beyond_the_valid_length,
     bit_equal_repeats,
-    many_heads,
 }
 
 /// Recipes that together have every choice, with every other.

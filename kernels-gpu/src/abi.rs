@@ -381,6 +381,8 @@ pub struct QuantizeParams {
     pub lanes_log2: u32,
     /// Blocks of rows of a CTA.
     pub group_blocks: u32,
+    /// Steps in which a warp goes over its rows of a block.
+    pub steps: u32,
     /// CTAs for a head of Q.
     pub q_blocks: u32,
     /// CTAs for a head of K, and of V.
@@ -399,5 +401,5 @@ const _: () = {
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
     assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
     assert!(size_of::<CombineParams>() == 128);
-    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 240);
+    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 248);
 };

@@ -83,7 +83,7 @@ fn quantize(
     };
     let codes = x.chunks(d).enumerate().flat_map(|(row, x)| x.iter().map(move |x| (row, *x)));
     let codes = codes.map(|(row, x)| round(x * factor(row))).collect();
-    Codes { codes, scales: magnitudes.iter().map(|m| f64::from(m / largest)).collect() }
+    Codes { codes, scales: magnitudes.iter().map(|m| f64::from(m * (1.0 / largest))).collect() }
 }
 
 fn narrow(x: &[f64]) -> Vec<f32> {

@@ -34,7 +34,7 @@ fn int8(x: f32) -> f32 {
 
 /// What numbers of at most this magnitude are multiplied with to become at most `to`, and the way back.
 fn factors(magnitude: f32, to: f32) -> [f32; 2] {
-    [if magnitude > 0.0 { to / magnitude } else { 0.0 }, magnitude / to]
+    [if magnitude > 0.0 { to / magnitude } else { 0.0 }, magnitude * (1.0 / to)]
 }
 
 fn magnitude<'a>(values: impl IntoIterator<Item = &'a f32>) -> f32 {

@@ -39,6 +39,11 @@ impl Quantize {
         }
     }
 
+    /// Steps in which a warp goes over its rows of a block.
+    pub const fn steps(&self) -> usize {
+        rows::ROWS * (self.head_dim / 8) / (32 * rows::PASSES)
+    }
+
     /// Its entry.
     pub fn entry(&self) -> Entry {
         let (shared_bytes, barriers) = match self.stage {
@@ -77,20 +82,20 @@ macro_rules! quantizes {
     };
 
     (@run Statistics $d:literal) => { statistics::statistics };
-    (@run Rows $d:literal) => { rows::quantize::<_, { $d / 8 }, { $d / 16 }> };
+    (@run Rows $d:literal) => { rows::quantize::<_, { $d / 8 }, { rows::PASSES }> };
 }
 
 quantizes! {
     statistics_sm89: Sm89 Statistics D 1024 min_blocks 3;
     quantize_64_sm89: Sm89 Rows D 64 min_blocks 5;
-    quantize_128_sm89: Sm89 Rows D 128 min_blocks 4;
-    quantize_256_sm89: Sm89 Rows D 256 min_blocks 2;
+    quantize_128_sm89: Sm89 Rows D 128 min_blocks 5;
+    quantize_256_sm89: Sm89 Rows D 256 min_blocks 5;
     statistics_sm90a: Sm90a Statistics D 1024 min_blocks 3;
     quantize_64_sm90a: Sm90a Rows D 64 min_blocks 5;
-    quantize_128_sm90a: Sm90a Rows D 128 min_blocks 4;
-    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 2;
+    quantize_128_sm90a: Sm90a Rows D 128 min_blocks 5;
+    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 5;
     statistics_sm120f: Sm120f Statistics D 1024 min_blocks 3;
     quantize_64_sm120f: Sm120f Rows D 64 min_blocks 5;
-    quantize_128_sm120f: Sm120f Rows D 128 min_blocks 4;
-    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 2;
+    quantize_128_sm120f: Sm120f Rows D 128 min_blocks 5;
+    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 5;
 }

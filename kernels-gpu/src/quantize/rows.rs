@@ -16,7 +16,9 @@ use crate::tile::GlobalTile;
 /// Warps of a CTA: one for each group of a block.
 pub const WARPS: usize = 4;
 /// Rows of a block that are a warp's.
-const ROWS: usize = BLOCK / WARPS;
+pub const ROWS: usize = BLOCK / WARPS;
+/// Chunks of a lane that are in flight together.
+pub const PASSES: usize = 4;
 /// Dynamic shared memory of a CTA: a float for each warp.
 pub const SHARED_BYTES: usize = 4 * WARPS;
 /// Barriers in the code: two around what the warps of a block of V tell each other.
@@ -25,8 +27,10 @@ pub const BARRIERS: usize = 2;
 /// The largest e4m3, and the largest integer whose negative is one too.
 const LARGEST: [f32; 2] = [448.0, 127.0];
 
-/// One CTA's work, for head dims of at most `8 LANES` columns; `PASSES` times `32 / LANES` rows are a warp's share of a
-/// block.
+/// One CTA's work, for head dims of at most `8 LANES` columns. A warp's share of a block is `params.steps` times `PASSES` times
+/// `32 / LANES` rows, of which a step's are in flight together: what has to be known of all before any is stored is found in a
+/// first walk over them, and the second finds them in the first-level cache. Steps are counted at run time: unrolled, all of
+/// them would be in registers together.
 ///
 /// # Safety
 /// `params` describes live buffers, as [`QuantizeParams`] documents, with the statistics that it asks for, and the grid has a
@@ -34,7 +38,7 @@ const LARGEST: [f32; 2] = [448.0, 127.0];
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn quantize<W: Warp, const LANES: usize, const PASSES: usize>(warp: W, params: &QuantizeParams) {
-    const { assert!(PASSES * 32 / LANES == ROWS && LANES.is_power_of_two() && LANES <= 32) };
+    const { assert!((ROWS * LANES).is_multiple_of(32 * PASSES) && LANES.is_power_of_two() && LANES <= 32) };
     let block = warp.block_idx_x();
     let cta = Cta::<W, LANES, PASSES> { warp, params };
     let (q_blocks, kv_blocks) = (params.q_blocks, params.kv_blocks);
@@ -57,8 +61,9 @@ struct Cta<'a, W, const LANES: usize, const PASSES: usize> {
     params: &'a QuantizeParams,
 }
 
-/// The rows of a warp of one block: by pass, a chunk of a row each, as it came, so that registers hold many in flight.
+/// The rows of a step: by pass, a chunk of a row each, as it came, so that registers hold many in flight.
 struct Rows<W: Warp, const PASSES: usize> {
+    step: u32,
     words: [[W::U32; 4]; PASSES],
     exist: [W::Bool; PASSES],
     mean: Eight<W>,
@@ -71,10 +76,11 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         self.warp.lane_id() & (LANES as u32 - 1)
     }
 
-    /// The row, in its block, that is this lane's in a pass.
+    /// The row, in its block, that is this lane's in a pass of a step.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn row(&self, pass: usize) -> W::U32 {
-        let number = self.warp.lane_id() / LANES as u32 + (pass * 32 / LANES) as u32;
+    fn row(&self, step: u32, pass: usize) -> W::U32 {
+        let first = (step * PASSES as u32 + pass as u32) * (32 / LANES as u32);
+        let number = self.warp.lane_id() / LANES as u32 + first;
         ((number >> 1) << 3) + (number & 1) + 2 * self.warp.warp_id()
     }
 
@@ -84,15 +90,15 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         self.warp.less(self.chunk(), self.warp.splat(self.params.head_dim / COLUMNS as u32))
     }
 
-    /// The warp's rows of the block that `from` begins with, from which `mean` is to be subtracted.
+    /// The warp's rows, in a step, of the block that `from` begins with, from which `mean` is to be subtracted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn load(&self, from: &GlobalTile, mean: &Eight<W>) -> Rows<W, PASSES> {
+    unsafe fn load(&self, from: &GlobalTile, step: u32, mean: &Eight<W>) -> Rows<W, PASSES> {
         let warp = self.warp;
         let none = warp.less(warp.splat(0), warp.splat(0));
-        let mut rows = Rows { words: [[warp.splat(0); 4]; PASSES], exist: [none; PASSES], mean: *mean };
+        let mut rows = Rows { step, words: [[warp.splat(0); 4]; PASSES], exist: [none; PASSES], mean: *mean };
         for pass in 0..PASSES {
-            let row = self.row(pass);
+            let row = self.row(step, pass);
             rows.exist[pass] = self.column_exists() & warp.less(row, warp.splat(from.rows));
             let place = from.chunk(warp, row, self.chunk());
             // SAFETY: the caller's; what does not exist is not read.
@@ -141,12 +147,12 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn factors(&self, magnitude: W::F32, to: f32) -> [W::F32; 2] {
         let warp = self.warp;
-        let (zero, to) = (warp.splat_f32(0.0), warp.splat_f32(to));
+        let zero = warp.splat_f32(0.0);
         let some = warp.less_f32(zero, magnitude);
-        [warp.select_f32(some, warp.divide(to, magnitude), zero), warp.divide(magnitude, to)]
+        [warp.select_f32(some, warp.divide(warp.splat_f32(to), magnitude), zero), magnitude * (1.0 / to)]
     }
 
-    /// Stores the warp's rows of a block as bytes: `place` is where the block begins. Chunks beyond the last column are zeros.
+    /// Stores a step's rows of a block as bytes: `place` is where the block begins. Chunks beyond the last column are zeros.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn store(
@@ -166,8 +172,9 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
                 let values = [0, 1, 2, 3].map(|c| all[first + c] * factor(pass, first + c));
                 if int8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
             };
-            let address = warp.mul_wide(self.row(pass), row_bytes) + warp.mul_wide(self.chunk(), 8) + place;
-            let exists = column_exists & warp.less(self.row(pass), warp.splat(exist));
+            let address =
+                warp.mul_wide(self.row(rows.step, pass), row_bytes) + warp.mul_wide(self.chunk(), 8) + place;
+            let exists = column_exists & warp.less(self.row(rows.step, pass), warp.splat(exist));
             // SAFETY: the caller's; rows that do not exist are not written.
             unsafe { warp.store_global_x2(address, [half(0), half(4)], exists) };
         }
@@ -234,37 +241,48 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
                 return;
             }
             let from = source(&params.q, batch, q_head, params).skip_rows(first);
-            // SAFETY: see above.
-            let rows = unsafe { self.load(&from, &zeros) };
             let row_index = head as u64 * params.q.rows as u64 + first as u64;
-            let mut factors = [warp.splat_f32(0.0); PASSES];
-            for pass in 0..PASSES {
-                let [factor, scale] = self.factors(self.largest(self.magnitude(&rows, pass), LANES), largest);
-                factors[pass] = factor;
-                let first_lane = warp.less(self.chunk(), warp.splat(1));
-                let stores = first_lane & warp.less(self.row(pass), warp.splat(from.rows));
-                let place = warp.mul_wide(self.row(pass), 4) + 4 * row_index;
+            for step in 0..params.steps {
                 // SAFETY: see above.
-                unsafe { warp.store_global_f32(place + params.q_scale, scale, stores) };
-                if shifts {
-                    let values = self.widened(&rows, pass);
-                    let mut product = warp.splat_f32(0.0);
-                    for c in 0..COLUMNS {
-                        product = warp.fma(values[c], mean[c], product);
-                    }
-                    for log2 in 0..5 {
-                        if 1 << log2 < LANES {
-                            product = product + warp.shuffle_xor(product, 1 << log2);
-                        }
-                    }
+                let rows = unsafe { self.load(&from, step, &zeros) };
+                let mut factors = [warp.splat_f32(0.0); PASSES];
+                for pass in 0..PASSES {
+                    let magnitude = self.largest(self.magnitude(&rows, pass), LANES);
+                    let [factor, scale] = self.factors(magnitude, largest);
+                    factors[pass] = factor;
+                    let row = self.row(step, pass);
+                    let stores =
+                        warp.less(self.chunk(), warp.splat(1)) & warp.less(row, warp.splat(from.rows));
+                    let place = warp.mul_wide(row, 4) + 4 * row_index;
                     // SAFETY: see above.
-                    unsafe { warp.store_global_f32(place + params.q_shift, product, stores) };
+                    unsafe { warp.store_global_f32(place + params.q_scale, scale, stores) };
+                    if shifts {
+                        let product = self.product(&self.widened(&rows, pass), &mean);
+                        // SAFETY: see above.
+                        unsafe { warp.store_global_f32(place + params.q_shift, product, stores) };
+                    }
                 }
+                let place = params.q8 + row_index * params.row_bytes as u64;
+                // SAFETY: see above.
+                unsafe { self.store(&rows, place, from.rows, params.int8 != 0, |pass, _| factors[pass]) };
             }
-            let place = params.q8 + row_index * params.row_bytes as u64;
-            // SAFETY: see above.
-            unsafe { self.store(&rows, place, from.rows, params.int8 != 0, |pass, _| factors[pass]) };
         }
+    }
+
+    /// The product of a row, spread over its lanes, and another.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn product(&self, a: &Eight<W>, b: &Eight<W>) -> W::F32 {
+        let warp = self.warp;
+        let mut product = warp.splat_f32(0.0);
+        for c in 0..COLUMNS {
+            product = warp.fma(a[c], b[c], product);
+        }
+        for log2 in 0..5 {
+            if 1 << log2 < LANES {
+                product = product + warp.shuffle_xor(product, 1 << log2);
+            }
+        }
+        product
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -287,8 +305,8 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
             }
             let from = source(&params.k, batch, kv_head, params).skip_rows(first);
             // SAFETY: see above.
-            let rows = unsafe { self.load(&from, &mean) };
-            let [factor, scale] = self.factors(self.largest(self.all_magnitudes(&rows), 32), largest);
+            let magnitude = unsafe { self.magnitude_of_all(&from, &mean) };
+            let [factor, scale] = self.factors(self.largest(magnitude, 32), largest);
             let blocks = params.k.rows.div_ceil(BLOCK as u32);
             let place = params.k_scale + 16 * (head as u64 * blocks as u64 + number as u64);
             let first_lane = warp.less(warp.lane_id(), warp.splat(1));
@@ -298,19 +316,44 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
                 let group = warp.mul_wide(warp.splat(warp.warp_id()), 4);
                 warp.store_global_f32(group + place, scale, first_lane);
                 let place = params.k8 + row_index * params.row_bytes as u64;
-                self.store(&rows, place, from.rows, params.int8 != 0, |_, _| factor);
+                self.store_all(&from, &mean, place, params.int8 != 0, |_, _| factor);
             }
         }
     }
 
-    /// The largest magnitude of all of this lane's rows and columns.
+    /// The largest magnitude of all of this lane's rows and columns of a block.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn all_magnitudes(&self, rows: &Rows<W, PASSES>) -> W::F32 {
+    #[track_caller]
+    unsafe fn magnitude_of_all(&self, from: &GlobalTile, mean: &Eight<W>) -> W::F32 {
         let mut largest = self.warp.splat_f32(0.0);
-        for pass in 0..PASSES {
-            largest = self.warp.max(largest, self.magnitude(rows, pass));
+        for step in 0..self.params.steps {
+            // SAFETY: the caller's.
+            let rows = unsafe { self.load(from, step, mean) };
+            for pass in 0..PASSES {
+                largest = self.warp.max(largest, self.magnitude(&rows, pass));
+            }
         }
         largest
+    }
+
+    /// Stores a block.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn store_all(
+        &self,
+        from: &GlobalTile,
+        mean: &Eight<W>,
+        place: u64,
+        int8: bool,
+        factor: impl Fn(usize, usize) -> W::F32,
+    ) {
+        for step in 0..self.params.steps {
+            // SAFETY: the caller's.
+            unsafe {
+                let rows = self.load(from, step, mean);
+                self.store(&rows, place, from.rows, int8, &factor);
+            }
+        }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -352,16 +395,16 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
                 return;
             }
             let from = source(&params.v, batch, kv_head, params).skip_rows(first);
-            // SAFETY: the caller's, here and below.
-            let rows = unsafe { self.load(&from, &mean) };
             let row_index = head as u64 * params.v.rows as u64 + first as u64;
             let place = params.v8 + row_index * params.row_bytes as u64;
             if params.v_by_columns != 0 {
-                // SAFETY: see above.
-                unsafe { self.store(&rows, place, from.rows, false, |_, c| by_column[c]) };
+                // SAFETY: the caller's.
+                unsafe { self.store_all(&from, &mean, place, false, |_, c| by_column[c]) };
             } else {
+                // SAFETY: the caller's, here and below.
+                let magnitude = unsafe { self.magnitude_of_all(&from, &mean) };
                 // SAFETY: see above.
-                let magnitude = unsafe { self.over_warps(self.largest(self.all_magnitudes(&rows), 32)) };
+                let magnitude = unsafe { self.over_warps(self.largest(magnitude, 32)) };
                 let [factor, scale] = self.factors(magnitude, LARGEST[0]);
                 let blocks = params.v.rows.div_ceil(BLOCK as u32);
                 let scale_place = params.v_scale + 4 * (head as u64 * blocks as u64 + number as u64);
@@ -369,7 +412,7 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
                 // SAFETY: see above.
                 unsafe {
                     warp.store_global_f32(warp.mul_wide(warp.splat(0), 0) + scale_place, scale, first_lane);
-                    self.store(&rows, place, from.rows, false, |_, _| factor);
+                    self.store_all(&from, &mean, place, false, |_, _| factor);
                 }
             }
         }
