@@ -73,7 +73,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
             let base = warp.mul_wide(column >> 1, scales.k_group_stride) + base;
             for block in 0..C::KEYS / BLOCK {
                 // SAFETY: the caller's.
-                factors[block] = unsafe { self.load_block::<C>(&scales.k, base, key, block) };
+                factors[block] = unsafe { self.load_block(&scales.k, base, key, block) };
             }
         }
         factors
@@ -92,7 +92,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
             let base = warp.mul_wide(warp.splat(0), 0) + head(&scales.v, self.batch, self.kv_head);
             for block in 0..C::KEYS / BLOCK {
                 // SAFETY: the caller's.
-                factors[block] = unsafe { self.load_block::<C>(&scales.v, base, key, block) };
+                factors[block] = unsafe { self.load_block(&scales.v, base, key, block) };
             }
         }
         factors
@@ -101,7 +101,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
     /// The scale of a block of a tile of keys.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn load_block<C: Config>(&self, scale: &Scale, base: W::U64, key: u32, block: usize) -> W::F32 {
+    unsafe fn load_block(&self, scale: &Scale, base: W::U64, key: u32, block: usize) -> W::F32 {
         let warp = self.warp;
         let key = key + (block * BLOCK) as u32;
         let exists = warp.less(warp.splat(key), warp.splat(self.params.k.rows));

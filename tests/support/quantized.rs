@@ -174,7 +174,7 @@ impl Call {
         };
         let parts = (0..visible).step_by(recipe.part).map(|first| {
             let keys = first..visible.min(first.saturating_add(recipe.part));
-            self.part(recipe, head, keys, &score)
+            self.part(recipe, head, keys, score)
         });
         let parts: Vec<_> = parts.collect();
         let maximum = parts.iter().map(|part| part.0).fold(f64::NEG_INFINITY, f64::max);

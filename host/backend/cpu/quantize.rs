@@ -158,16 +158,16 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
         0 => vec![0.0; columns],
         _ => means(params, &rows, columns),
     };
-    for column in 0..columns {
+    for (column, mean) in mean.into_iter().enumerate() {
         let values = || rows.iter().skip(column).step_by(columns).copied();
         let (highest, lowest) =
             (values().fold(f32::NEG_INFINITY, f32::max), values().fold(f32::INFINITY, f32::min));
-        let magnitude = f32::max((highest - mean[column]).abs(), (-lowest + mean[column]).abs());
+        let magnitude = f32::max((highest - mean).abs(), (-lowest + mean).abs());
         let factors = factors(magnitude, 448.0);
         for x in rows.iter_mut().skip(column).step_by(columns) {
-            let mut less = [*x - mean[column]];
+            let mut less = [*x - mean];
             round_trip(&mut less, factors, e4m3);
-            *x = less[0] + mean[column];
+            *x = less[0] + mean;
         }
     }
     rows

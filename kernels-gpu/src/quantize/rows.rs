@@ -294,6 +294,7 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         // SAFETY: the caller's, here and below.
         let mean = match params.smooth_k {
             0 => zeros,
+            // SAFETY: see above.
             _ => unsafe { self.means(Columns::KeySum, head as u64) },
         };
         let largest = if params.int8 != 0 { LARGEST[1] } else { LARGEST[0] };

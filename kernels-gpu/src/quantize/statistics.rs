@@ -79,7 +79,7 @@ impl<W: Warp> Cta<'_, W> {
     /// Groups of threads below each other: each group has a thread for each chunk of a row, and a power of two.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn groups(&self) -> u32 {
-        32 * WARPS as u32 >> self.params.lanes_log2
+        (32 * WARPS as u32) >> self.params.lanes_log2
     }
 
     /// What is wanted of a thread's columns over its rows: `S` numbers of each, that begin as `first`.
