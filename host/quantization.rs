@@ -104,12 +104,12 @@ impl Quantization {
         let shifts = params.smooth_k != 0 && forward.lse != 0;
         params.q_shift = if shifts { workspace + at.q_shift } else { 0 };
         (forward.q.base, forward.k.base, forward.v.base) = (params.q8, params.k8, params.v8);
-        forward.scales = self.scales(&params);
+        forward.scales = self.scales(&params, forward);
         params
     }
 
-    /// What the forward kernel is told of the scales.
-    fn scales(&self, params: &QuantizeParams) -> Scales {
+    /// What the forward kernel, whose query heads may be packed, is told of the scales.
+    fn scales(&self, params: &QuantizeParams, forward: &Params) -> Scales {
         let blocks = u64::from(params.k.rows.div_ceil(BLOCK as u32));
         let by_heads = |base, heads: u32, head_stride: u64, block_stride, rows| Scale {
             base,
@@ -121,7 +121,7 @@ impl Quantization {
         let block = BLOCK as u32;
         let by_columns = params.v_by_columns != 0;
         Scales {
-            q: by_heads(params.q_scale, params.q_heads, 4 * u64::from(params.q.rows), 4, 1),
+            q: by_heads(params.q_scale, forward.q_heads, 4 * u64::from(forward.q.rows), 4, 1),
             k: by_heads(params.k_scale, params.kv_heads, 16 * blocks, 16, block),
             k_group_stride: 4,
             v: match by_columns {

@@ -40,6 +40,10 @@ suite! {
     value_mean,
     nan_beyond_the_valid_length,
     bit_equal_repeats,
+    decoding,
+    divided_keys,
+    large_logits,
+    lse_against_f64,
 }
 
 /// Recipes that together have every choice, with every other.
