@@ -190,3 +190,122 @@ impl Emulator {
         counters.map_err(|fault| Error::Emulator { kernel: kernel.name, fault: Box::new(fault) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use float8::F8E4M3;
+    use half::bf16;
+
+    use super::super::cpu::quantize::Quantized;
+    use super::*;
+    use crate::build_info::BuildInfo;
+    use crate::plan::plan;
+    use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
+    use crate::problem::Problem;
+    use ffpa_kernels_gpu::config::Dtype;
+
+    /// Numbers without pattern, some of them large.
+    fn samples(count: usize, seed: u32) -> Vec<bf16> {
+        let next =
+            |i: usize| (i as u32 ^ seed).wrapping_mul(0x9E37_79B9).rotate_left(13).wrapping_mul(0x85EB_CA6B);
+        let value = |bits: u32| (bits >> 8) as f32 / (1 << 23) as f32 - 1.0;
+        (0..count).map(|i| bf16::from_f32(value(next(i)) * if i % 97 == 0 { 9.0 } else { 1.5 })).collect()
+    }
+
+    /// What bytes stand for: `count` of each row of `row_bytes`.
+    fn decoded(bytes: &[u8], row_bytes: usize, count: usize, int8: bool) -> Vec<f32> {
+        let number = |byte: u8| if int8 { f32::from(byte as i8) } else { F8E4M3::from_bits(byte).to_f32() };
+        bytes.chunks(row_bytes).flat_map(|row| row[..count].iter().map(|byte| number(*byte))).collect()
+    }
+
+    /// Equal, but for the sign of zeros: integers have none.
+    fn same(what: &str, got: impl Iterator<Item = f32>, want: &[f32]) {
+        let bits = |x: f32| (x + 0.0).to_bits();
+        let got: Vec<f32> = got.collect();
+        assert_eq!(got.len(), want.len());
+        let other = got.iter().zip(want).position(|(got, want)| bits(*got) != bits(*want));
+        assert!(other.is_none(), "{what}: {other:?} is {:?}", other.map(|i| (got[i], want[i])));
+    }
+
+    fn check(recipe: Fp8, sizes: [usize; 6]) {
+        let [batch, q_heads, kv_heads, q_len, kv_len, d] = sizes;
+        let mut problem = Problem::contiguous(Dtype::Bf16, sizes);
+        problem.precision = Precision::Fp8(recipe);
+        let emulator = Emulator::new(Arch::Sm89, 1);
+        let plan = plan(&problem, emulator.device(), BuildInfo::here()).expect("there is a kernel");
+        let quantization = plan.quantization.as_ref().expect("it quantises");
+        let q = samples(batch * q_heads * q_len * d, 1);
+        let [k, v] = [2, 3].map(|seed| samples(batch * kv_heads * kv_len * d, seed));
+        let mut workspace = vec![u128::MAX; plan.workspace_bytes.div_ceil(16)];
+        let (params, base) = {
+            let tensors = [("q", &q), ("k", &k), ("v", &v)];
+            let mut buffers: Vec<_> =
+                tensors.map(|(name, data)| Buffer::read_only(name, bytemuck::cast_slice(data))).into();
+            buffers.push(Buffer::read_write("workspace", bytemuck::cast_slice_mut(&mut workspace)));
+            let [q, k, v, workspace] = [0, 1, 2, 3].map(|i| buffers[i].address());
+            let params = plan.place(&Addresses { q, k, v, workspace, ..Addresses::default() }).quantize;
+            let params = params.expect("it quantises");
+            let buffers = Buffers(buffers);
+            for (kernel, grid) in quantization.statistics.into_iter().chain([quantization.rows]) {
+                emulator.quantize(kernel, grid, &params, &buffers).expect("it runs");
+            }
+            (params, workspace)
+        };
+        let bytes: &[u8] = bytemuck::cast_slice(&workspace);
+        let at = |address: u64, count: usize| &bytes[(address - base) as usize..][..count];
+        let floats = |address: u64, count: usize| -> Vec<f32> {
+            bytemuck::cast_slice(at(address, 4 * count)).to_vec()
+        };
+        let row_bytes = params.row_bytes as usize;
+        let (q_rows, kv_rows) = (batch * q_heads * q_len, batch * kv_heads * kv_len);
+        let (int8, blocks) = (params.int8 != 0, kv_len.div_ceil(64));
+        let want = Quantized::new::<bf16>(&params, [&q, &k, &v]);
+
+        let scales = floats(params.q_scale, q_rows);
+        let got = decoded(at(params.q8, q_rows * row_bytes), row_bytes, d, int8);
+        let got = got.iter().enumerate().map(|(i, x)| x * scales[i / d]);
+        same("queries", got, &want.q);
+
+        let scales = floats(params.k_scale, batch * kv_heads * blocks * 4);
+        let got = decoded(at(params.k8, kv_rows * row_bytes), row_bytes, d, int8);
+        let scale =
+            |row: usize| scales[(row / kv_len * blocks + row % kv_len / 64) * 4 + row % kv_len % 8 / 2];
+        let got = got.iter().enumerate().map(|(i, x)| x * scale(i / d));
+        same("keys", got, &want.k);
+
+        let got = decoded(at(params.v8, kv_rows * row_bytes), row_bytes, d, false);
+        let columns = batch * kv_heads * d;
+        let by_columns = params.v_by_columns != 0;
+        let scales = match by_columns {
+            true => floats(params.v_columns, columns),
+            false => floats(params.v_scale, batch * kv_heads * blocks),
+        };
+        let means = if params.smooth_v != 0 { floats(params.v_mean, columns) } else { vec![0.0; columns] };
+        let got = got.iter().enumerate().map(|(i, x)| {
+            let (row, column) = (i / d, i % d);
+            let (head, row) = (row / kv_len, row % kv_len);
+            match by_columns {
+                true => x * scales[head * d + column] + means[head * d + column],
+                false => x * scales[head * blocks + row / 64],
+            }
+        });
+        same("values", got, &want.v);
+    }
+
+    #[test]
+    fn kernels_and_cpu_quantise_to_the_same_bits() {
+        let fp8 = Fp8::default();
+        let recipes = [
+            fp8,
+            fp8.with_scores(ScoreNumbers::Int8).with_smooth_v(true),
+            fp8.with_smooth_k(false).with_value_scales(ValueScales::Block),
+        ];
+        for recipe in recipes {
+            for sizes in
+                [[1, 2, 1, 70, 700, 128], [2, 2, 2, 33, 65, 72], [1, 1, 1, 1, 1300, 224], [1, 1, 1, 5, 3, 8]]
+            {
+                check(recipe, sizes);
+            }
+        }
+    }
+}

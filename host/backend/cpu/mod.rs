@@ -8,7 +8,7 @@ mod exp2;
 mod gemm;
 mod modify;
 mod online;
-mod quantize;
+pub(super) mod quantize;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
