@@ -55,8 +55,8 @@ pub enum Error {
     },
     /// The quantised families are compiled for small head dims only.
     #[error(
-        "head dim {head_dim} is outside the {family} window: this build has it for head dims up to {window}; rebuild with \
-         ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type"
+        "head dim {head_dim} is outside the {family} window: there are kernels for head dims up to {window}; compute in the \
+         tensors' own type"
     )]
     QuantSplitD {
         /// The family.

@@ -101,12 +101,17 @@ pub fn sum_rounded<W: Warp, C: Config, const M: usize, const N: usize>(
     rounded: &[[[W::U32; 4]; M]; N],
 ) -> Rows<W::F32, M> {
     let mut sums = [[warp.splat_f32(0.0); 2]; M];
+    let steps = BLOCK / (2 * C::Values::CHUNK);
     for m in 0..M {
-        let mut products = [warp.splat_f32(0.0); 4];
-        for k in 0..8 * N / (2 * C::Values::CHUNK) {
-            C::Values::mma(warp, &mut products, rounded[k][m], C::Values::ones(warp));
+        for block in 0..8 * N / BLOCK {
+            let mut products = [warp.splat_f32(0.0); 4];
+            for k in block * steps..(block + 1) * steps {
+                C::Values::mma(warp, &mut products, rounded[k][m], C::Values::ones(warp));
+            }
+            for half in 0..2 {
+                sums[m][half] = sums[m][half] + products[2 * half];
+            }
         }
-        sums[m] = [products[0], products[2]];
     }
     sums
 }

@@ -77,9 +77,11 @@ fn quantize(
         let magnitude = &mut magnitudes[share(row)];
         *magnitude = x.iter().fold(*magnitude, |m, x| m.max(x.abs()));
     }
+    // What is as small as this is taken for zero.
+    magnitudes.iter_mut().filter(|m| **m <= 2.0_f32.powi(-100)).for_each(|m| *m = 0.0);
     let factor = |row: usize| match magnitudes[share(row)] {
-        0.0 => 0.0,
-        magnitude => largest / magnitude,
+        magnitude if magnitude > 0.0 => largest / magnitude,
+        _ => 0.0,
     };
     let codes = x.chunks(d).enumerate().flat_map(|(row, x)| x.iter().map(move |x| (row, *x)));
     let codes = codes.map(|(row, x)| round(x * factor(row))).collect();
@@ -211,7 +213,8 @@ impl Call {
             let factor = if maximum == new { 1.0 } else { (maximum - new).exp() };
             maximum = new;
             let p: Vec<f64> = scores.iter().map(|s| e4m3((448.0 * (s - maximum).exp()) as f32)).collect();
-            total = total * factor + sum(p.iter().copied(), recipe.fraction);
+            let sums = p.chunks(BLOCK).map(|p| sum(p.iter().copied(), recipe.fraction));
+            total = total * factor + sums.sum::<f64>();
             for (c, o) in o.iter_mut().enumerate() {
                 *o *= factor;
                 for (p, keys) in p.chunks(BLOCK).zip(keys.chunks(BLOCK)) {

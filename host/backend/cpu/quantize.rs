@@ -1,7 +1,9 @@
 //! Tensors brought to eight bits and back: every rounding as the kernels make it ([`quantize`](ffpa_kernels_gpu::quantize)),
-//! in the same order, so that the numbers are the same to the bit.
+//! in the same order, so that bytes, scales and means are the same to the bit. (Products with the mean key are not: they shift the
+//! log-sum-exp only.)
 
 use ffpa_kernels_gpu::abi::QuantizeParams;
+use ffpa_kernels_gpu::quantize::rows::LEAST;
 use ffpa_kernels_gpu::quantize::statistics::WARPS;
 use ffpa_kernels_gpu::scales::BLOCK;
 use float8::F8E4M3;
@@ -34,7 +36,11 @@ fn int8(x: f32) -> f32 {
 
 /// What numbers of at most this magnitude are multiplied with to become at most `to`, and the way back.
 fn factors(magnitude: f32, to: f32) -> [f32; 2] {
-    [if magnitude > 0.0 { to / magnitude } else { 0.0 }, magnitude * (1.0 / to)]
+    // Beyond this the factor would be no finite float.
+    match magnitude > LEAST {
+        true => [to / magnitude, magnitude * (1.0 / to)],
+        false => [0.0; 2],
+    }
 }
 
 fn magnitude<'a>(values: impl IntoIterator<Item = &'a f32>) -> f32 {

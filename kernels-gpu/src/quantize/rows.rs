@@ -24,6 +24,9 @@ pub const SHARED_BYTES: usize = 4 * WARPS;
 /// Barriers in the code: two around what the warps of a block of V tell each other.
 pub const BARRIERS: usize = 2;
 
+/// Magnitudes up to this are taken for zero: what brings them to the largest number would be no finite float.
+pub const LEAST: f32 = f32::from_bits((127 - 100) << 23);
+
 /// The largest e4m3, and the largest integer whose negative is one too.
 const LARGEST: [f32; 2] = [448.0, 127.0];
 
@@ -148,8 +151,11 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
     fn factors(&self, magnitude: W::F32, to: f32) -> [W::F32; 2] {
         let warp = self.warp;
         let zero = warp.splat_f32(0.0);
-        let some = warp.less_f32(zero, magnitude);
-        [warp.select_f32(some, warp.divide(warp.splat_f32(to), magnitude), zero), magnitude * (1.0 / to)]
+        let some = warp.less_f32(warp.splat_f32(LEAST), magnitude);
+        [
+            warp.select_f32(some, warp.divide(warp.splat_f32(to), magnitude), zero),
+            warp.select_f32(some, magnitude * (1.0 / to), zero),
+        ]
     }
 
     /// Stores a step's rows of a block as bytes: `place` is where the block begins. Chunks beyond the last column are zeros.
