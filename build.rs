@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
 //! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8` | `all` |
-//! | `FFPA_BUILD_HEADDIM` | head dims: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
+//! | `FFPA_BUILD_HEADDIM` | head dims of native kernels: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -53,7 +53,8 @@ fn chosen() -> Result<Vec<Entry>, String> {
         Some(_) => list("FFPA_BUILD_EXT", &FAMILIES)?,
     };
     let has = |quantized: bool| families.iter().any(|family| family == FAMILIES[usize::from(quantized)]);
-    let mut compiled: Vec<usize> = CATALOG.iter().map(|kernel| kernel.head_dim).collect();
+    let native = CATALOG.iter().filter(|kernel| !is_quantized(kernel));
+    let mut compiled: Vec<usize> = native.map(|kernel| kernel.head_dim).collect();
     compiled.sort_unstable();
     compiled.dedup();
     let head_dims = match variable("FFPA_BUILD_HEADDIM").as_deref() {

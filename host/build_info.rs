@@ -20,7 +20,7 @@ pub struct BuildInfo {
     pub quantizes: Vec<&'static Quantize>,
     /// Whether forward kernels for CUDA devices are embedded.
     pub cuda_fwd_available: bool,
-    /// Whether kernels that use the tensor memory accelerator are embedded.
+    /// Whether native kernels that use the tensor memory accelerator are embedded.
     pub cuda_tma_available: bool,
     /// Whether quantised kernels that use the tensor memory accelerator are embedded.
     pub cuda_quant_tma_available: bool,
@@ -29,7 +29,7 @@ pub struct BuildInfo {
 impl BuildInfo {
     /// Whether this build embeds forward kernels for CUDA devices.
     pub const CUDA_FWD_AVAILABLE: bool = cfg!(feature = "ptx") && !CHOSEN.is_empty();
-    /// Whether this build embeds kernels that use the tensor memory accelerator.
+    /// Whether this build embeds native kernels that use the tensor memory accelerator.
     pub const CUDA_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && BULK_CHOSEN;
     /// Whether this build embeds quantised kernels that use the tensor memory accelerator.
     pub const CUDA_QUANT_TMA_AVAILABLE: bool = cfg!(feature = "ptx") && QUANTIZED_BULK_CHOSEN;
@@ -58,7 +58,7 @@ impl BuildInfo {
     }
 
     /// The PTX of one of this build's kernels, by name, for engines that load modules themselves. Its one parameter is
-    /// [`Params`](crate::Params), or [`CombineParams`](crate::CombineParams), by value; grid, CTA and shared memory are the
+    /// [`Params`](crate::Params), [`QuantizeParams`](crate::QuantizeParams) or [`CombineParams`](crate::CombineParams), by value; grid, CTA and shared memory are the
     /// [`Plan`](crate::Plan)'s.
     ///
     /// # Errors

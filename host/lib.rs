@@ -31,7 +31,8 @@
 //! * Scale 0 and negative scales mean what they say.
 //! * Results are bit-equal from run to run.
 //! * Memory beyond a tensor's rows and columns is never read, so what it holds does not matter.
-//!   A NaN or infinity in a visible or causally hidden row of V may spoil the rows of its tile (0 times NaN is NaN).
+//!   A NaN or infinity in a visible or causally hidden row of V may spoil the rows of its tile (0 times NaN is NaN); in eight bits
+//!   see [`Fp8`].
 
 mod backend;
 mod build_info;

@@ -3,6 +3,7 @@
 use ffpa_kernels_gpu::abi::{CombineParams, Params, QuantizeParams};
 
 use crate::plan::Plan;
+use crate::quantization::ALIGNMENT;
 
 /// Addresses of a call's tensors; 0 for no mask and no log-sum-exp.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +50,6 @@ impl Plan {
 
     /// Where quantised tensors begin in the workspace.
     pub(crate) fn quantized_offset(&self) -> usize {
-        self.combination.as_ref().map_or(0, |c| c.workspace_bytes().next_multiple_of(256))
+        self.combination.as_ref().map_or(0, |c| c.workspace_bytes().next_multiple_of(ALIGNMENT))
     }
 }

@@ -10,6 +10,7 @@ use crate::combination::{Combination, Division};
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::packing::QuerySide;
+use crate::precision::Precision;
 use crate::problem::{MaskOperand, Operand, Problem};
 use crate::quantization::{self, Quantization, row_bytes};
 use crate::refusal::Refusal;
@@ -17,7 +18,7 @@ use crate::select::select;
 use crate::tensor_map::check_strides;
 
 /// CTAs along a grid's first dimension (CUDA programming guide, "Compute capabilities").
-const MAX_GRID: usize = (1 << 31) - 1;
+pub(crate) const MAX_GRID: usize = (1 << 31) - 1;
 
 /// Heads whose query tiles are interleaved under a causal mask, at most.
 const CAUSAL_INTERLEAVE: usize = 32;
@@ -91,7 +92,10 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         rows: kernel.rows,
         limit: MAX_GRID,
     })?;
-    let division = Division::of(grid, problem.kv_len, kernel, device);
+    let division = match Quantization::shifts(problem) {
+        true => Division { count: 1, keys: problem.kv_len },
+        false => Division::of(grid, problem.kv_len, kernel, device),
+    };
     let head_interleave = interleave(problem, &side, heads, kernel, device);
     let additive = problem.mask.is_some_and(|mask| mask.kind.is_additive());
     let (score_factor, scale_log2) = match problem.scale {
@@ -109,12 +113,12 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         rows: rows as u32,
     };
     let quantization = Quantization::of(problem, device, build)?;
-    let (q, k, v) = match &quantization {
-        None => {
+    let (q, k, v) = match problem.precision {
+        Precision::Native => {
             let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
             (matrices(side.q, side.rows), matrices(k, problem.kv_len), matrices(v, problem.kv_len))
         }
-        Some(_) => {
+        _ => {
             let bytes = row_bytes(problem.head_dim);
             let kv = quantization::matrices(bytes, problem.kv_heads, problem.kv_len);
             (quantization::matrices(bytes, side.heads, side.rows), kv, kv)

@@ -87,16 +87,21 @@ pub enum ScoreNumbers {
 }
 
 /// What shares a scale of V.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueScales {
     /// A column, over all keys.
-    #[default]
-    Channel,
+    Channel {
+        /// Whether the column's mean is subtracted first, and added to the output.
+        smooth: bool,
+    },
     /// 64 keys, over all columns.
     Block,
 }
 
-/// How tensors are brought to eight bits (SageAttention 2). Elements must be finite.
+/// How tensors are brought to eight bits (SageAttention 2).
+///
+/// Elements must be finite, and sums of a column of K or V too: a NaN or an infinity may spoil all rows of its head, or, in
+/// integers, be taken for a number. Magnitudes below 2^-100 are taken for zero where nothing larger shares their scale.
 ///
 /// Each row of Q has a scale, and of each 64 keys each quarter ([`scales`](ffpa_kernels_gpu::scales)). Probabilities are e4m3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,8 +113,6 @@ pub struct Fp8 {
     pub smooth_k: bool,
     /// What shares a scale of V.
     pub value_scales: ValueScales,
-    /// Whether the mean of V's columns is subtracted, and added to the output: with scales of columns only.
-    pub smooth_v: bool,
 }
 
 impl Default for Fp8 {
@@ -117,8 +120,7 @@ impl Default for Fp8 {
         Fp8 {
             scores: ScoreNumbers::E4m3,
             smooth_k: true,
-            value_scales: ValueScales::Channel,
-            smooth_v: false,
+            value_scales: ValueScales::Channel { smooth: false },
         }
     }
 }
@@ -137,10 +139,5 @@ impl Fp8 {
     /// With these scales of V.
     pub fn with_value_scales(self, value_scales: ValueScales) -> Self {
         Fp8 { value_scales, ..self }
-    }
-
-    /// With or without the means of V's columns subtracted.
-    pub fn with_smooth_v(self, smooth_v: bool) -> Self {
-        Fp8 { smooth_v, ..self }
     }
 }

@@ -8,8 +8,10 @@ use ffpa_kernels_gpu::scales::BLOCK;
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
+use crate::plan::MAX_GRID;
 use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
 use crate::problem::Problem;
+use crate::refusal::Refusal;
 
 /// Rows of a chunk of statistics, at least.
 const LEAST_CHUNK: usize = 512;
@@ -17,8 +19,8 @@ const LEAST_CHUNK: usize = 512;
 /// Blocks of rows of one CTA: each reads the statistics of its head anew.
 const GROUP_BLOCKS: usize = 4;
 
-/// Where parts of a workspace begin: multiples of this many bytes.
-const ALIGNMENT: usize = 256;
+/// Parts of a workspace begin at multiples of so many bytes.
+pub(crate) const ALIGNMENT: usize = 256;
 
 /// Launches of the quantising kernels.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,13 +53,22 @@ struct Layout {
 }
 
 impl Quantization {
-    /// That of a problem, if its precision is not the tensors' own.
+    /// Whether the references of a problem's rows lack something at the end, which only undivided keys allow to be added: added
+    /// before parts are brought together, it would take from what tells them apart.
+    pub(crate) fn shifts(problem: &Problem) -> bool {
+        matches!(problem.precision, Precision::Fp8(Fp8 { smooth_k: true, .. })) && problem.lse
+    }
+
+    /// That of a problem, if its precision is not the tensors' own and it has anything to compute.
     pub(crate) fn of(
         problem: &Problem,
         device: &DeviceInfo,
         build: &BuildInfo,
     ) -> Result<Option<Self>, Error> {
         let Precision::Fp8(recipe) = problem.precision else { return Ok(None) };
+        if problem.batch * problem.q_heads * problem.q_len == 0 {
+            return Ok(None);
+        }
         let kernel = |stage: Stage| {
             let nearness = |quantize: &Quantize| device.nearness(quantize.arch);
             let fits = |quantize: &&'static Quantize| {
@@ -78,11 +89,15 @@ impl Quantization {
         params.steps = rows.steps() as u32;
         let statistics = match params.smooth_k != 0 || params.v_by_columns != 0 {
             true => {
-                Some((kernel(Stage::Statistics)?, (problem.batch * problem.kv_heads * 2 * chunks) as u32))
+                let heads = problem.batch.saturating_mul(2 * problem.kv_heads);
+                Some((kernel(Stage::Statistics)?, grid(heads.saturating_mul(chunks))?))
             }
             false => None,
         };
-        let ctas = params.batch * (params.q_heads * params.q_blocks + 2 * params.kv_heads * params.kv_blocks);
+        let of_head = |heads: usize, ctas: u32| heads.saturating_mul(ctas as usize);
+        let ctas = of_head(problem.q_heads, params.q_blocks)
+            .saturating_add(of_head(2 * problem.kv_heads, params.kv_blocks));
+        let ctas = grid(problem.batch.saturating_mul(ctas))?;
         let (layout, bytes) = layout(problem, &params);
         Ok(Some(Quantization { statistics, rows: (rows, ctas), params, bytes, layout }))
     }
@@ -135,6 +150,14 @@ impl Quantization {
     }
 }
 
+/// A grid of so many CTAs, if there can be one.
+fn grid(ctas: usize) -> Result<u32, Refusal> {
+    match ctas <= MAX_GRID {
+        true => Ok(ctas as u32),
+        false => Err(Refusal::GridTooLarge { tiles: ctas, rows: BLOCK * GROUP_BLOCKS, limit: MAX_GRID }),
+    }
+}
+
 /// The quantised matrices of `heads` heads of `rows` rows; addresses 0.
 pub(crate) fn matrices(row_bytes: usize, heads: usize, rows: usize) -> Matrices {
     Matrices {
@@ -163,7 +186,7 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize) -> QuantizeParams {
     let groups = |rows: usize| rows.div_ceil(BLOCK * GROUP_BLOCKS) as u32;
     // Without keys nothing has statistics.
     let keys = problem.kv_len > 0;
-    let v_by_columns = keys && recipe.value_scales == ValueScales::Channel;
+    let v_by_columns = keys && matches!(recipe.value_scales, ValueScales::Channel { .. });
     QuantizeParams {
         q: source(q, problem.q_len),
         k: source(k, problem.kv_len),
@@ -181,7 +204,7 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize) -> QuantizeParams {
         source: problem.dtype,
         int8: (recipe.scores == ScoreNumbers::Int8).into(),
         smooth_k: (keys && recipe.smooth_k).into(),
-        smooth_v: (recipe.smooth_v && v_by_columns).into(),
+        smooth_v: (v_by_columns && recipe.value_scales == ValueScales::Channel { smooth: true }).into(),
         v_by_columns: v_by_columns.into(),
         batch: problem.batch as u32,
         q_heads: problem.q_heads as u32,

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use ffpa_kernels_gpu::catalog::{Copies, Kernel};
+use ffpa_kernels_gpu::catalog::{CATALOG, Copies, Kernel};
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
@@ -32,7 +32,11 @@ pub(crate) fn select(
         let of_family = |kernel: &&'static Kernel| Family::of(kernel.arithmetic) == Some(family);
         let reason = match build.kernels.iter().any(of_family) {
             true => format!("this build has no such kernels for {}", device.name),
-            false => "this build has no such kernels; rebuild with FFPA_BUILD_EXT=all".into(),
+            false if CATALOG.iter().any(|kernel| of_family(&kernel)) => {
+                "this build has none of its kernels; rebuild with FFPA_BUILD_EXT and FFPA_BUILD_HEADDIM at their defaults"
+                    .into()
+            }
+            false => "there are no such kernels yet".into(),
         };
         return Err(Error::FamilyUnavailable { family, reason });
     }

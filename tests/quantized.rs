@@ -51,7 +51,7 @@ fn recipes() -> [Fp8; 4] {
     let fp8 = Fp8::default();
     [
         fp8,
-        fp8.with_scores(ScoreNumbers::Int8).with_smooth_v(true),
+        fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Channel { smooth: true }),
         fp8.with_value_scales(ValueScales::Block).with_smooth_k(false),
         fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Block),
     ]
@@ -87,7 +87,7 @@ fn run(file: &str) {
     }
     println!("{file}: {runs} runs, worst row {worst:.4}; {left_out} cases left out: head dims, masks, tiles");
     assert!(failures.is_empty(), "{} of {runs} runs failed:\n{}", failures.len(), failures.join("\n"));
-    assert!(runs > 0 || left_out > 0);
+    assert!(runs > 0);
 }
 
 fn check<T: TestElement>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, String> {
@@ -95,14 +95,14 @@ fn check<T: TestElement>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, 
     let (call, answer) = answer::<T>(engine, case, precision)?;
     let sizes = [case.batch, case.heads, case.kv_heads(), case.q_len, case.kv_len(), case.d];
     let mut problem = Problem::contiguous(T::DTYPE, sizes);
-    (problem.precision, problem.causal) = (precision, case.causal);
+    (problem.precision, problem.causal, problem.lse) = (precision, case.causal, true);
     let plan = plan(&problem, engine.device(), &BuildInfo::current()).map_err(|e| e.to_string())?;
     let ada = engine.device().compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
     let recipe = Recipe {
         int8: fp8.scores == ScoreNumbers::Int8,
         smooth_k: fp8.smooth_k,
-        by_channel: fp8.value_scales == ValueScales::Channel,
-        smooth_v: fp8.smooth_v && fp8.value_scales == ValueScales::Channel,
+        by_channel: fp8.value_scales != ValueScales::Block,
+        smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
         tile: plan.kernel.keys,
         part: plan.params.parts.keys as usize,
         fraction: if ada { 13 } else { 23 },

@@ -118,7 +118,7 @@ impl Arguments {
             })
             .with_smooth_k(self.smooth_k == Switch::On)
             .with_value_scales(match self.v_scale {
-                ValueScaleArgument::Channel => ValueScales::Channel,
+                ValueScaleArgument::Channel => ValueScales::Channel { smooth: false },
                 ValueScaleArgument::Block => ValueScales::Block,
             })
     }

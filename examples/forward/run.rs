@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ffpa::{
-    Arch, Dropout, Dtype, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Report, ScoreNumbers,
-    TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward,
+    Arch, BuildInfo, Dropout, Dtype, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, Report,
+    ScoreNumbers, TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -97,7 +97,7 @@ fn forward<T: Element>(
         writeln!(text, "output   {}", path.display())?;
     }
     let wrong = match arguments.check {
-        true => check(arguments, inputs, [&q, &k, &v], mask, (&o, &lse), &mut text)?,
+        true => check(arguments, engine, inputs, [&q, &k, &v], mask, (&o, &lse), &mut text)?,
         false => None,
     };
     Ok(Outcome { text, wrong })
@@ -138,6 +138,7 @@ fn describe<T: Element>(
 /// Compares with f64 attention by the tests' rule; says what is wrong, if anything.
 fn check<T: Element>(
     arguments: &Arguments,
+    engine: &Engine,
     inputs: &Inputs<'_>,
     [q, k, v]: [&[T]; 3],
     mask: Option<&MaskInput>,
@@ -178,30 +179,39 @@ fn check<T: Element>(
         )?;
     }
     if let Precision::Fp8(fp8) = arguments.precision() {
-        return Ok(check_quantized(&call, fp8, (&o, &lse), &exact, text));
+        let sizes = [batch, q_heads, kv_heads, q_len, kv_len, head_dim];
+        let recipe = recipe(engine, fp8, Problem::contiguous(T::DTYPE, sizes), arguments.causal)?;
+        return Ok(check_quantized(&call, &recipe, (&o, &lse), &exact, text));
     }
     let output = check_output(&o, &exact.o, &fair.o, bits);
     Ok(output.and_then(|_| check_lse(&lse, &exact.lse, call.largest_score())).err())
 }
 
+/// What a call in eight bits does, kernel, parts and accumulators included.
+fn recipe(engine: &Engine, fp8: Fp8, mut problem: Problem, causal: bool) -> Result<Recipe, Failure> {
+    (problem.precision, problem.causal, problem.lse) = (Precision::Fp8(fp8), causal, true);
+    let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
+    Ok(Recipe {
+        int8: fp8.scores == ScoreNumbers::Int8,
+        smooth_k: fp8.smooth_k,
+        by_channel: fp8.value_scales != ValueScales::Block,
+        smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
+        tile: plan.kernel.keys,
+        part: plan.params.parts.keys as usize,
+        // Ada's tensor cores keep 13 bits of a sum of e4m3 products.
+        fraction: if engine.device().compute_capability == (8, 9) { 13 } else { 23 },
+    })
+}
+
 /// Compares with a simulation of the recipe: errors against f64 may be 1.15 times its own.
 fn check_quantized(
     call: &Call,
-    fp8: Fp8,
+    recipe: &Recipe,
     (o, lse): (&[f64], &[f64]),
     exact: &Answer,
     text: &mut String,
 ) -> Option<String> {
-    let recipe = Recipe {
-        int8: fp8.scores == ScoreNumbers::Int8,
-        smooth_k: fp8.smooth_k,
-        by_channel: fp8.value_scales == ValueScales::Channel,
-        smooth_v: false,
-        tile: 128,
-        part: usize::MAX,
-        fraction: 23,
-    };
-    let simulated = call.quantized(&recipe);
+    let simulated = call.quantized(recipe);
     let total = |x: &[f64]| x.iter().map(|x| x.abs()).sum::<f64>();
     let differences: Vec<f64> = o.iter().zip(&exact.o).map(|(o, exact)| o - exact).collect();
     let (got, fair) = (difference(o, &exact.o), difference(&simulated.o, &exact.o));

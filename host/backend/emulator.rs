@@ -297,7 +297,7 @@ mod tests {
         let fp8 = Fp8::default();
         let recipes = [
             fp8,
-            fp8.with_scores(ScoreNumbers::Int8).with_smooth_v(true),
+            fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Channel { smooth: true }),
             fp8.with_smooth_k(false).with_value_scales(ValueScales::Block),
         ];
         for recipe in recipes {

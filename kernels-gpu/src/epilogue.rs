@@ -1,4 +1,5 @@
-//! From accumulators to the output tensor: through shared memory, so that global memory is written in whole 16-byte chunks.
+//! From accumulators to the output tensor: through shared memory, so that global memory is written in whole 16-byte chunks,
+//! unless lanes hold enough neighbours to write whole sectors themselves.
 
 use core::ops::Range;
 

@@ -468,7 +468,7 @@ catalog! {
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 128;
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_192_tma E4m3, fwd_int8_sm90a_persistd_192_tma Int8]: Sm90a D 192 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 32;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 40;
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_224_tma E4m3, fwd_int8_sm90a_persistd_224_tma Int8]: Sm90a D 224 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 104;
