@@ -6,11 +6,12 @@
 mod support;
 
 use ffpa::{
-    Arch, BackendKind, BuildInfo, DeviceInfo, Engine, Fp8, Precision, Problem, ScoreNumbers, ValueScales,
-    bf16, f16, plan,
+    Arch, BackendKind, BuildInfo, DeviceInfo, Engine, ForwardOptions, Fp8, Lse, Precision, Problem,
+    ScoreNumbers, TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
 };
 use support::cases::{Case, load};
 use support::compare::difference;
+use support::inputs::Normal;
 use support::layout::TestElement;
 use support::quantized::Recipe;
 use support::reference::{Answer, Call};
@@ -138,4 +139,44 @@ fn compare(
     let rows = got.o.chunks(call.head_dim).zip(simulated.o.chunks(call.head_dim));
     let worst = rows.map(|(got, simulated)| difference(got, simulated).map(|d| d.relative));
     worst.collect::<Result<Vec<_>, _>>().map(|rows| rows.into_iter().fold(0.0, f64::max))
+}
+
+/// The mean key is subtracted whether or not anybody asks for what it would have added to the log-sum-exp.
+#[test]
+fn the_output_does_not_depend_on_the_log_sum_exp() {
+    let shape = [1, 2, 300, 72];
+    let count = shape.iter().product();
+    // Keys with a mean far from zero: what smoothing is for.
+    let mut normal = Normal::new(5);
+    let mut tensor = |offset: f64| -> Vec<f16> {
+        normal.vec(count, 1.0).into_iter().map(|x| f16::from_f64(x + offset)).collect()
+    };
+    let (q, k, v) = (tensor(0.0), tensor(4.0), tensor(0.0));
+    let view = |data| TensorRef::bhnd(data, shape).expect("it fits");
+    let run = |engine: &Engine, precision, lse: Option<&mut [f32]>| {
+        let mut o = vec![f16::ZERO; count];
+        let options = ForwardOptions::causal().with_precision(precision);
+        let out = TensorMut::bhnd(&mut o, shape).expect("it fits");
+        let done = match lse {
+            Some(lse) => {
+                ffpa_forward(engine, view(&q), view(&k), view(&v), &mut (out, Lse::host(lse)), &options)
+            }
+            None => ffpa_forward(engine, view(&q), view(&k), view(&v), &mut { out }, &options),
+        };
+        done.expect("it runs");
+        o
+    };
+    for engine in backends() {
+        let mut lse = vec![0.0; 600];
+        let with = run(&engine, Precision::Fp8(Fp8::default()), Some(&mut lse));
+        assert_eq!(with, run(&engine, Precision::Fp8(Fp8::default()), None));
+        let exact = run(&engine, Precision::Native, None);
+        let error = |o: &[f16]| -> f64 {
+            let pairs = o.iter().zip(&exact).map(|(a, b)| (a.to_f64(), b.to_f64()));
+            let (errors, norm) = pairs.fold((0.0, 0.0), |(e, n), (a, b)| (e + (a - b) * (a - b), n + b * b));
+            (errors / norm).sqrt()
+        };
+        let rough = run(&engine, Precision::Fp8(Fp8::default().with_smooth_k(false)), None);
+        assert!(error(&with) < 0.7 * error(&rough), "{} {}", error(&with), error(&rough));
+    }
 }
