@@ -13,7 +13,7 @@ use std::{env, fs};
 use ffpa_kernels_gpu::catalog::{
     CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZES, Quantize,
 };
-use ffpa_kernels_gpu::config::{Arch, Arithmetic};
+use ffpa_kernels_gpu::config::Arch;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -29,7 +29,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let entries = chosen()?;
     let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
     let bulk = |quantized: bool| {
-        let wanted = |kernel: &Kernel| kernel.copies == Copies::Bulk && is_quantized(kernel) == quantized;
+        let wanted =
+            |kernel: &Kernel| kernel.copies == Copies::Bulk && kernel.arithmetic.is_quantized() == quantized;
         CATALOG.iter().any(|kernel| wanted(kernel) && names.contains(&kernel.name))
     };
     let chosen = format!(
@@ -53,7 +54,7 @@ fn chosen() -> Result<Vec<Entry>, String> {
         Some(_) => list("FFPA_BUILD_EXT", &FAMILIES)?,
     };
     let has = |quantized: bool| families.iter().any(|family| family == FAMILIES[usize::from(quantized)]);
-    let native = CATALOG.iter().filter(|kernel| !is_quantized(kernel));
+    let native = CATALOG.iter().filter(|kernel| !kernel.arithmetic.is_quantized());
     let mut compiled: Vec<usize> = native.map(|kernel| kernel.head_dim).collect();
     compiled.sort_unstable();
     compiled.dedup();
@@ -68,7 +69,8 @@ fn chosen() -> Result<Vec<Entry>, String> {
     };
     let wanted = |arch: Arch| archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"));
     let kernels = CATALOG.iter().filter(|kernel| {
-        has(is_quantized(kernel)) && (is_quantized(kernel) || head_dims.contains(&kernel.head_dim))
+        has(kernel.arithmetic.is_quantized())
+            && (kernel.arithmetic.is_quantized() || head_dims.contains(&kernel.head_dim))
     });
     let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
     let quantizes = QUANTIZES.iter().filter(|_| has(true)).map(Quantize::entry);
@@ -78,10 +80,6 @@ fn chosen() -> Result<Vec<Entry>, String> {
 
 /// The families, by name: native kernels first.
 const FAMILIES: [&str; 2] = ["native", "fp8"];
-
-fn is_quantized(kernel: &Kernel) -> bool {
-    matches!(kernel.arithmetic, Arithmetic::E4m3 | Arithmetic::Int8)
-}
 
 /// A variable, if it is set and not empty.
 fn variable(name: &str) -> Option<String> {

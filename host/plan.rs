@@ -105,13 +105,6 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         scale if !(scale * std::f32::consts::LOG2_E).is_finite() => (scale, std::f32::consts::LOG2_E),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
-    let matrices = |[batch, head, row]: [usize; 3], rows: usize| Matrices {
-        base: 0,
-        batch_stride: batch as u64,
-        head_stride: head as u64,
-        row_stride: row as u32,
-        rows: rows as u32,
-    };
     let quantization = Quantization::of(problem, device, build)?;
     let (q, k, v) = match problem.precision {
         Precision::Native => {
@@ -120,8 +113,8 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         }
         _ => {
             let bytes = row_bytes(problem.head_dim);
-            let kv = quantization::matrices(bytes, problem.kv_heads, problem.kv_len);
-            (quantization::matrices(bytes, side.heads, side.rows), kv, kv)
+            let kv = quantization::contiguous(bytes, problem.kv_heads, problem.kv_len);
+            (quantization::contiguous(bytes, side.heads, side.rows), kv, kv)
         }
     };
     let params = Params {
@@ -166,6 +159,17 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
     }
     tracing::debug!(kernel = kernel.name, plan.grid, head_interleave, "planned");
     Ok(plan)
+}
+
+/// Matrices of so many rows, from the bytes from one batch entry, head and row to the next; address 0.
+pub(crate) fn matrices([batch, head, row]: [usize; 3], rows: usize) -> Matrices {
+    Matrices {
+        base: 0,
+        batch_stride: batch as u64,
+        head_stride: head as u64,
+        row_stride: row as u32,
+        rows: rows as u32,
+    }
 }
 
 fn mask(operand: MaskOperand) -> Mask {

@@ -8,7 +8,7 @@ use ffpa_kernels_gpu::scales::BLOCK;
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
-use crate::plan::MAX_GRID;
+use crate::plan::{MAX_GRID, matrices};
 use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
 use crate::problem::Problem;
 use crate::refusal::Refusal;
@@ -102,6 +102,12 @@ impl Quantization {
         Ok(Some(Quantization { statistics, rows: (rows, ctas), params, bytes, layout }))
     }
 
+    /// Its kernels and their CTAs, in the order in which they start.
+    #[cfg(feature = "emulator")]
+    pub(crate) fn launches(&self) -> impl Iterator<Item = (&'static Quantize, u32)> + use<> {
+        self.statistics.into_iter().chain([self.rows])
+    }
+
     /// Writes the addresses of a workspace into the parameters of both: `forward` has those of the tensors, and is left with
     /// those of the quantised ones.
     pub(crate) fn place(&self, workspace: u64, forward: &mut Params) -> QuantizeParams {
@@ -158,15 +164,9 @@ fn grid(ctas: usize) -> Result<u32, Refusal> {
     }
 }
 
-/// The quantised matrices of `heads` heads of `rows` rows; addresses 0.
-pub(crate) fn matrices(row_bytes: usize, heads: usize, rows: usize) -> Matrices {
-    Matrices {
-        base: 0,
-        batch_stride: (heads * rows * row_bytes) as u64,
-        head_stride: (rows * row_bytes) as u64,
-        row_stride: row_bytes as u32,
-        rows: rows as u32,
-    }
+/// Contiguous matrices of `heads` heads of `rows` rows; address 0.
+pub(crate) fn contiguous(row_bytes: usize, heads: usize, rows: usize) -> Matrices {
+    matrices([heads * rows * row_bytes, rows * row_bytes, row_bytes], rows)
 }
 
 /// Bytes of a quantised row.
@@ -175,22 +175,15 @@ pub(crate) fn row_bytes(head_dim: usize) -> usize {
 }
 
 fn params(problem: &Problem, recipe: Fp8, chunks: usize) -> QuantizeParams {
-    let source = |[batch, head, row]: [usize; 3], rows: usize| Matrices {
-        base: 0,
-        batch_stride: batch as u64,
-        head_stride: head as u64,
-        row_stride: row as u32,
-        rows: rows as u32,
-    };
     let [q, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     let groups = |rows: usize| rows.div_ceil(BLOCK * GROUP_BLOCKS) as u32;
     // Without keys nothing has statistics.
     let keys = problem.kv_len > 0;
     let v_by_columns = keys && matches!(recipe.value_scales, ValueScales::Channel { .. });
     QuantizeParams {
-        q: source(q, problem.q_len),
-        k: source(k, problem.kv_len),
-        v: source(v, problem.kv_len),
+        q: matrices(q, problem.q_len),
+        k: matrices(k, problem.kv_len),
+        v: matrices(v, problem.kv_len),
         q8: 0,
         k8: 0,
         v8: 0,

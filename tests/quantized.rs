@@ -6,8 +6,8 @@
 mod support;
 
 use ffpa::{
-    Arch, BackendKind, BuildInfo, DeviceInfo, Engine, ForwardOptions, Fp8, Lse, Precision, Problem,
-    ScoreNumbers, TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
+    BackendKind, BuildInfo, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, ScoreNumbers, TensorMut,
+    TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
 };
 use support::cases::{Case, load};
 use support::compare::difference;
@@ -98,16 +98,7 @@ fn check<T: TestElement>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, 
     let mut problem = Problem::contiguous(T::DTYPE, sizes);
     (problem.precision, problem.causal, problem.lse) = (precision, case.causal, true);
     let plan = plan(&problem, engine.device(), &BuildInfo::current()).map_err(|e| e.to_string())?;
-    let ada = engine.device().compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
-    let recipe = Recipe {
-        int8: fp8.scores == ScoreNumbers::Int8,
-        smooth_k: fp8.smooth_k,
-        by_channel: fp8.value_scales != ValueScales::Block,
-        smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
-        tile: plan.kernel.keys,
-        part: plan.params.parts.keys as usize,
-        fraction: if ada { 13 } else { 23 },
-    };
+    let recipe = Recipe::of(&plan, engine.device());
     let mut simulated = call.quantized(&recipe);
     simulated.o.iter_mut().for_each(|o| *o = T::from_f64(*o).to_f64());
     compare(&answer, &simulated, &call, engine.backend(), recipe.int8)

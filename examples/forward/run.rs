@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ffpa::{
     Arch, BuildInfo, Dropout, Dtype, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, Report,
-    ScoreNumbers, TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
+    TensorMut, TensorRef, bf16, f16, ffpa_forward, plan,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -191,16 +191,7 @@ fn check<T: Element>(
 fn recipe(engine: &Engine, fp8: Fp8, mut problem: Problem, causal: bool) -> Result<Recipe, Failure> {
     (problem.precision, problem.causal, problem.lse) = (Precision::Fp8(fp8), causal, true);
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
-    Ok(Recipe {
-        int8: fp8.scores == ScoreNumbers::Int8,
-        smooth_k: fp8.smooth_k,
-        by_channel: fp8.value_scales != ValueScales::Block,
-        smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
-        tile: plan.kernel.keys,
-        part: plan.params.parts.keys as usize,
-        // Ada's tensor cores keep 13 bits of a sum of e4m3 products.
-        fraction: if engine.device().compute_capability == (8, 9) { 13 } else { 23 },
-    })
+    Ok(Recipe::of(&plan, engine.device()))
 }
 
 /// Compares with a simulation of the recipe: errors against f64 may be 1.15 times its own.

@@ -75,7 +75,7 @@ impl Backend for Emulator {
         if let (Some(params), Some(quantization)) = (quantize, &plan.quantization)
             && plan.grid > 0
         {
-            for (kernel, grid) in quantization.statistics.into_iter().chain([quantization.rows]) {
+            for (kernel, grid) in quantization.launches() {
                 self.quantize(kernel, grid, &params, &buffers)?;
             }
         }
@@ -246,7 +246,7 @@ mod tests {
             let params = plan.place(&Addresses { q, k, v, workspace, ..Addresses::default() }).quantize;
             let params = params.expect("it quantises");
             let buffers = Buffers(buffers);
-            for (kernel, grid) in quantization.statistics.into_iter().chain([quantization.rows]) {
+            for (kernel, grid) in quantization.launches() {
                 emulator.quantize(kernel, grid, &params, &buffers).expect("it runs");
             }
             (params, workspace)

@@ -85,6 +85,11 @@ impl Arithmetic {
         }
     }
 
+    /// Whether tensors are brought to other numbers first.
+    pub const fn is_quantized(self) -> bool {
+        matches!(self, Arithmetic::E4m3 | Arithmetic::Int8)
+    }
+
     /// The name in kernels' names: `f16`, `bf16`, `e4m3` or `int8`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,9 +1,10 @@
-//! Attention in eight bits as the recipe has it, in f64 but for the roundings that are part of it. Shares no code with the
+//! Attention in eight bits as the recipe has it, in f64 but for the roundings that are part of it. Computes by no code of the
 //! library: e4m3 is the `microfloat` crate's.
 //!
 //! Keys are visited in tiles, since probabilities are rounded relative to the largest score so far. Sums of products of
 //! e4m3 numbers keep as many bits as the device's accumulators.
 
+use ffpa::{Arch, DeviceInfo, Plan, Precision, ScoreNumbers, ValueScales};
 use microfloat::f8e4m3fn;
 use rayon::prelude::*;
 
@@ -21,6 +22,24 @@ pub struct Recipe {
     pub part: usize,
     /// Bits of the fraction that accumulators keep, 13 or 23.
     pub fraction: i32,
+}
+
+impl Recipe {
+    /// What a plan in eight bits does, its kernel, parts and accumulators included.
+    pub fn of(plan: &Plan, device: &DeviceInfo) -> Self {
+        let Precision::Fp8(fp8) = plan.problem.precision else { panic!("the plan is not one in eight bits") };
+        // Ada's tensor cores keep 13 bits of a sum of e4m3 products.
+        let ada = device.compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
+        Recipe {
+            int8: fp8.scores == ScoreNumbers::Int8,
+            smooth_k: fp8.smooth_k,
+            by_channel: fp8.value_scales != ValueScales::Block,
+            smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
+            tile: plan.kernel.keys,
+            part: plan.params.parts.keys as usize,
+            fraction: if ada { 13 } else { 23 },
+        }
+    }
 }
 
 const BLOCK: usize = 64;

@@ -136,8 +136,8 @@ fn forward<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&
     let quantized = Quantized::new(&quantization.params, inputs);
     let problem = &plan.problem;
     let row = problem.head_dim * size_of::<f32>();
-    let kv = quantization::matrices(row, problem.kv_heads, problem.kv_len);
-    let q = quantization::matrices(row, plan.params.q_heads as usize, plan.params.q.rows as usize);
+    let kv = quantization::contiguous(row, problem.kv_heads, problem.kv_len);
+    let q = quantization::contiguous(row, plan.params.q_heads as usize, plan.params.q.rows as usize);
     let params = Params { q, k: kv, v: kv, ..plan.params };
     let inputs = [&quantized.q, &quantized.k, &quantized.v].map(Vec::as_slice);
     let eight = EightBits { shift: &quantized.shift, tile: plan.kernel.keys };

@@ -128,6 +128,11 @@ impl Quantized {
     }
 }
 
+/// The largest number that Q and K become, and the rounding to such numbers.
+fn score_numbers(params: &QuantizeParams) -> (f32, fn(f32) -> f32) {
+    if params.int8 != 0 { (127.0, int8) } else { (448.0, e4m3) }
+}
+
 /// A head's keys, and their mean.
 fn quantize_keys(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) -> (Vec<f32>, Vec<f32>) {
     let mean = match params.smooth_k {
@@ -135,8 +140,7 @@ fn quantize_keys(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) ->
         _ => means(params, &rows, columns),
     };
     subtract(&mut rows, &mean);
-    let (largest, round): (f32, fn(f32) -> f32) =
-        if params.int8 != 0 { (127.0, int8) } else { (448.0, e4m3) };
+    let (largest, round) = score_numbers(params);
     for block in rows.chunks_mut(BLOCK * columns) {
         for group in 0..4 {
             let mut shared: Vec<&mut [f32]> = block
@@ -181,8 +185,7 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
 
 /// A head's queries, and their products with the mean key.
 fn quantize_queries(params: &QuantizeParams, mut rows: Vec<f32>, mean: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let (largest, round): (f32, fn(f32) -> f32) =
-        if params.int8 != 0 { (127.0, int8) } else { (448.0, e4m3) };
+    let (largest, round) = score_numbers(params);
     let shift = rows.chunks(mean.len()).map(|row| row.iter().zip(mean).map(|(x, m)| x * m).sum()).collect();
     for row in rows.chunks_mut(mean.len()) {
         let factors = factors(magnitude(&*row), largest);
