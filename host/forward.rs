@@ -4,10 +4,12 @@ use std::ffi::c_void;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use ffpa_kernels_gpu::config::Dtype;
+use float8::F8E4M3;
+use half::{bf16, f16};
 
 use crate::backend::{DeviceTensors, HostTensors, Report, Tensors};
 use crate::build_info::BuildInfo;
-use crate::element::Element;
+use crate::element::{Element, Input, InputType};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::mask::Mask;
@@ -16,23 +18,48 @@ use crate::placement::Addresses;
 use crate::plan::plan;
 use crate::problem::Problem;
 use crate::refusal::Refusal;
+use crate::scale::Scales;
 use crate::tensor::{Lse, Memory, MemoryMut, TensorMut, TensorRef};
 
-/// Where the results of a call on `T` go: a [`TensorMut`], or a pair of one and an [`Lse`].
-pub trait OutputFor<T: Element> {
+/// Where the results of a call on `T` go: a [`TensorMut`], or a pair of one and an [`Lse`]. It is of `T` itself, or of any
+/// 16-bit type if `T` has eight bits.
+pub trait OutputFor<T: Input> {
+    /// The output's element type.
+    type Element: Element;
+
     /// The output tensor and, if asked for, the log-sum-exp.
     #[doc(hidden)]
-    fn parts(&mut self) -> (TensorMut<'_, T>, Option<Lse<'_>>);
+    fn parts(&mut self) -> (TensorMut<'_, Self::Element>, Option<Lse<'_>>);
 }
 
 impl<T: Element> OutputFor<T> for TensorMut<'_, T> {
+    type Element = T;
+
     fn parts(&mut self) -> (TensorMut<'_, T>, Option<Lse<'_>>) {
         (self.reborrow(), None)
     }
 }
 
 impl<T: Element> OutputFor<T> for (TensorMut<'_, T>, Lse<'_>) {
+    type Element = T;
+
     fn parts(&mut self) -> (TensorMut<'_, T>, Option<Lse<'_>>) {
+        (self.0.reborrow(), Some(self.1.reborrow()))
+    }
+}
+
+impl<O: Element> OutputFor<F8E4M3> for TensorMut<'_, O> {
+    type Element = O;
+
+    fn parts(&mut self) -> (TensorMut<'_, O>, Option<Lse<'_>>) {
+        (self.reborrow(), None)
+    }
+}
+
+impl<O: Element> OutputFor<F8E4M3> for (TensorMut<'_, O>, Lse<'_>) {
+    type Element = O;
+
+    fn parts(&mut self) -> (TensorMut<'_, O>, Option<Lse<'_>>) {
         (self.0.reborrow(), Some(self.1.reborrow()))
     }
 }
@@ -43,12 +70,15 @@ impl<T: Element> OutputFor<T> for (TensorMut<'_, T>, Lse<'_>) {
 /// which divides `q_heads`, and `kv_len`. The head dim is a multiple of 8. See the crate's documentation for the exact
 /// semantics, and [`OutputFor`] for how to get the log-sum-exp.
 ///
+/// Tensors of [`F8E4M3`], for instance a cache of keys and values in eight bits, are multiplied as they are, by [`Scales`] if they
+/// have some ([`TensorRef::with_scales`]); their head dim is a multiple of 16, and the output is of a 16-bit type.
+///
 /// On tensors in host memory the call returns when the results are there. On tensors in device memory it returns when
 /// the work is started, on the engine's stream.
 ///
 /// # Errors
 /// See [`Error`]. Nothing has been written to `out` unless the error is the driver's or the emulator's.
-pub fn ffpa_forward<T: Element>(
+pub fn ffpa_forward<T: Input>(
     engine: &Engine,
     q: TensorRef<'_, T>,
     k: TensorRef<'_, T>,
@@ -77,11 +107,24 @@ pub struct RawTensor {
     pub strides: [usize; 3],
 }
 
+/// The scales of a tensor in device memory, described by numbers as in [`Scales::device`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawScales {
+    /// Device address of the first.
+    pub address: u64,
+    /// Floats from one batch entry, head and block of rows to the next.
+    pub strides: [usize; 3],
+    /// Rows of a block.
+    pub rows: usize,
+}
+
 /// A call on tensors that another library owns.
 #[derive(Clone, Copy, Debug)]
 pub struct RawForward {
-    /// Element type of all four tensors.
-    pub dtype: Dtype,
+    /// Element type of Q, K and V.
+    pub input: InputType,
+    /// Element type of the output: that of the others, unless they have eight bits.
+    pub output: Dtype,
     /// Queries.
     pub q: RawTensor,
     /// Keys.
@@ -90,6 +133,8 @@ pub struct RawForward {
     pub v: RawTensor,
     /// Output.
     pub out: RawTensor,
+    /// The scales of Q, K and V, if these have eight bits and do not stand for themselves.
+    pub scales: [Option<RawScales>; 3],
     /// Device address of the log-sum-exp, f32 `[batch, query heads, query rows]`; 0 to leave it out.
     pub lse: u64,
     /// The `CUstream` to start the work on, of the device's primary context; null is the default stream.
@@ -120,25 +165,42 @@ pub unsafe fn ffpa_forward_raw(
 ) -> Result<Report, Error> {
     // SAFETY: the caller's.
     unsafe {
-        match call.dtype {
-            Dtype::F16 => forward_raw::<half::f16>(engine, call, options),
-            Dtype::Bf16 => forward_raw::<half::bf16>(engine, call, options),
+        match (call.input, call.output) {
+            (InputType::Sixteen(Dtype::F16), Dtype::F16) => forward_raw::<f16, f16>(engine, call, options),
+            (InputType::Sixteen(Dtype::Bf16), Dtype::Bf16) => {
+                forward_raw::<bf16, bf16>(engine, call, options)
+            }
+            (InputType::F8E4M3, Dtype::F16) => forward_raw::<F8E4M3, f16>(engine, call, options),
+            (InputType::F8E4M3, Dtype::Bf16) => forward_raw::<F8E4M3, bf16>(engine, call, options),
+            (input, output) => Err(Refusal::OutputType { input: input.name(), output: output.name() }.into()),
         }
     }
 }
 
 /// # Safety
 /// As [`ffpa_forward_raw`].
-unsafe fn forward_raw<T: Element>(
+unsafe fn forward_raw<T: Input, O: Element>(
     engine: &Engine,
     call: &RawForward,
     options: &ForwardOptions<'_>,
 ) -> Result<Report, Error> {
+    let input = |name, t: &RawTensor, scales: Option<RawScales>| {
+        if scales.is_some() && T::TYPE != InputType::F8E4M3 {
+            return Err(Refusal::ScalesUnused { tensor: name, input: T::TYPE.name() });
+        }
+        // SAFETY: the caller's.
+        let scales = scales.map(|s| unsafe { Scales::device(s.address, s.strides, s.rows) });
+        // SAFETY: the caller's.
+        let tensor = unsafe { TensorRef::<T>::device(t.address, t.shape, t.strides) };
+        Ok(TensorRef { scales: scales.map(|scales| scales.of(t.shape)).transpose()?, ..tensor })
+    };
+    let (q, k, v) = (
+        input("q", &call.q, call.scales[0])?,
+        input("k", &call.k, call.scales[1])?,
+        input("v", &call.v, call.scales[2])?,
+    );
     // SAFETY: the caller's.
-    let input = |t: &RawTensor| unsafe { TensorRef::<T>::device(t.address, t.shape, t.strides) };
-    let (q, k, v) = (input(&call.q), input(&call.k), input(&call.v));
-    // SAFETY: the caller's.
-    let o = unsafe { TensorMut::device(call.out.address, call.out.shape, call.out.strides) };
+    let o = unsafe { TensorMut::<O>::device(call.out.address, call.out.shape, call.out.strides) };
     // SAFETY: the caller's.
     let lse = (call.lse != 0).then(|| unsafe { Lse::device(call.lse) });
     let (bytes, alignment) = ((call.workspace % 256) as usize, 256);
@@ -162,19 +224,21 @@ struct Caller {
 }
 
 /// The tensors of a validated call, which lie all in host or all in device memory.
-fn tensors<'a, T: Element>(
+fn tensors<'a, T: Input, O: Element>(
     [q, k, v]: [&TensorRef<'a, T>; 3],
     mask: Option<Mask<'a>>,
-    o: TensorMut<'a, T>,
+    o: TensorMut<'a, O>,
     lse: Option<Lse<'a>>,
     caller: Caller,
 ) -> Tensors<'a> {
+    let scales = [q.scales, k.scales, v.scales].map(|scales| scales.map(|scales| scales.memory));
     match (q.memory, k.memory, v.memory, o.memory) {
         (Memory::Host(q), Memory::Host(k), Memory::Host(v), MemoryMut::Host(o)) => {
             Tensors::Host(HostTensors {
                 q: cast_slice(q),
                 k: cast_slice(k),
                 v: cast_slice(v),
+                scales: scales.map(|scales| scales.map(|memory| memory.slice())),
                 mask: mask.map(|mask| &mask.memory.slice()[..mask.bytes()]),
                 o: cast_slice_mut(o),
                 lse: lse.and_then(|lse| match lse.memory {
@@ -186,8 +250,9 @@ fn tensors<'a, T: Element>(
         (Memory::Device(q), Memory::Device(k), Memory::Device(v), MemoryMut::Device(o, _)) => {
             let lse = lse.map_or(0, |lse| lse.memory.address());
             let mask = mask.map_or(0, |mask| mask.memory.address());
+            let scales = scales.map(|scales| scales.map_or(0, |memory| memory.address()));
             let Caller { stream, workspace } = caller;
-            let addresses = Addresses { q, k, v, mask, o, lse, workspace };
+            let addresses = Addresses { q, k, v, scales, mask, o, lse, workspace };
             Tensors::Device(DeviceTensors { addresses, stream })
         }
         _ => unreachable!("a Problem's tensors lie in one kind of memory"),

@@ -36,7 +36,7 @@ pub struct Partial<'a, T> {
 pub fn merge_lse<T: Element>(
     engine: &Engine,
     parts: &[Partial<'_, T>],
-    out: &mut impl OutputFor<T>,
+    out: &mut impl OutputFor<T, Element = T>,
 ) -> Result<Report, Error> {
     let (o, lse) = out.parts();
     let combination = combination(engine, parts, &o, lse.as_ref())?;
@@ -54,7 +54,7 @@ fn combination<T: Element>(
     let first = parts.first().ok_or(refuse("there are no parts to merge"))?;
     let shape @ [batch, heads, rows, head_dim] = o.layout.shape;
     if head_dim == 0 || !head_dim.is_multiple_of(8) {
-        return Err(Refusal::HeadDimNotMultiple { head_dim }.into());
+        return Err(Refusal::HeadDimNotMultiple { head_dim, multiple: 8 }.into());
     }
     o.layout.check_disjoint()?;
     let all_rows = batch.checked_mul(heads).and_then(|n| n.checked_mul(rows));
@@ -75,8 +75,8 @@ fn combination<T: Element>(
         None => {}
     }
     let operands = [
-        operand("a part", &first.o.layout, first.o.memory.address())?,
-        operand("out", &o.layout, o.memory.address())?,
+        operand("a part", &first.o.layout, first.o.memory.address(), T::DTYPE.bytes())?,
+        operand("out", &o.layout, o.memory.address(), T::DTYPE.bytes())?,
     ];
     for part in parts {
         same_shape("a part", part.o.layout.shape, "out", shape, 0..4)?;
@@ -87,7 +87,7 @@ fn combination<T: Element>(
         if part.o.memory.is_device() != on_device {
             return Err(refuse("parts, output and log-sum-exps must lie in one kind of memory").into());
         }
-        let part = operand("a part", &part.o.layout, part.o.memory.address())?;
+        let part = operand("a part", &part.o.layout, part.o.memory.address(), T::DTYPE.bytes())?;
         if part.byte_strides != operands[0].byte_strides {
             return Err(refuse("parts must have the same strides").into());
         }

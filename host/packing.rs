@@ -4,13 +4,15 @@
 //! and values again. Where memory allows it, the group's rows are one matrix of `group * q_len` rows on the key/value
 //! head: then they fill a tile together, and keys and values are read once.
 
-use crate::problem::{MAX_ROWS, Problem};
+use ffpa_kernels_gpu::abi::Scale;
+
+use crate::problem::{MAX_ROWS, Problem, ScaleOperand};
 
 /// Below so many query rows, heads are packed.
 const FEW_ROWS: usize = 64;
 
 /// What a kernel sees of the query side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct QuerySide {
     /// Heads.
     pub heads: usize,
@@ -26,6 +28,28 @@ pub(crate) struct QuerySide {
     pub q: [usize; 3],
     /// The same of O.
     pub o: [usize; 3],
+    /// The scales of Q, address 0.
+    pub q_scale: Scale,
+}
+
+/// What a kernel is told of scales; address 0.
+pub(crate) fn scale(operand: Option<ScaleOperand>) -> Scale {
+    operand.map_or(Scale::NONE, |ScaleOperand { byte_strides: [batch, head, block], rows }| Scale {
+        base: 0,
+        batch_stride: batch as u64,
+        head_stride: head as u64,
+        block_stride: block as u32,
+        rows: rows as u32,
+    })
+}
+
+/// The scales of `group` heads of `rows` rows as those of one head of `group * rows` rows, if each has one.
+fn fold_scale(operand: Option<ScaleOperand>, rows: usize, group: usize) -> Option<Scale> {
+    let Some(ScaleOperand { byte_strides: [batch, head, _], rows: shared }) = operand else {
+        return Some(Scale::NONE);
+    };
+    let folded = ScaleOperand { byte_strides: [batch, group * head, head], rows };
+    (shared >= rows && head <= u32::MAX as usize).then(|| scale(Some(folded)))
 }
 
 impl QuerySide {
@@ -35,7 +59,7 @@ impl QuerySide {
         // A single row sees all keys.
         let (heads, rows, causal) = (problem.q_heads, problem.q_len, problem.causal && problem.q_len > 1);
         let group = problem.q_heads / problem.kv_heads.max(1);
-        QuerySide { heads, group, rows, causal, packed: false, q, o }
+        QuerySide { heads, group, rows, causal, packed: false, q, o, q_scale: scale(problem.scales[0]) }
     }
 
     /// Heads packed into rows if these are few and lie at equal distances. Dropout counts rows by heads.
@@ -46,10 +70,11 @@ impl QuerySide {
         if group <= 1 || rows == 0 || rows >= FEW_ROWS || !fits || problem.dropout.is_some() {
             return plain;
         }
-        match (fold(q, problem.q_len, group), fold(o, problem.q_len, group)) {
-            (Some(q), Some(o)) => {
+        let q_scale = fold_scale(problem.scales[0], problem.q_len, group);
+        match (fold(q, problem.q_len, group), fold(o, problem.q_len, group), q_scale) {
+            (Some(q), Some(o), Some(q_scale)) => {
                 let (heads, rows) = (problem.kv_heads, group * problem.q_len);
-                QuerySide { heads, group: 1, rows, causal, packed: true, q, o }
+                QuerySide { heads, group: 1, rows, causal, packed: true, q, o, q_scale }
             }
             _ => plain,
         }

@@ -5,12 +5,14 @@ use ffpa_kernels_gpu::abi::{CombineParams, Params, QuantizeParams};
 use crate::plan::Plan;
 use crate::quantization::ALIGNMENT;
 
-/// Addresses of a call's tensors; 0 for no mask and no log-sum-exp.
+/// Addresses of a call's tensors; 0 for no scales, no mask and no log-sum-exp.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Addresses {
     pub q: u64,
     pub k: u64,
     pub v: u64,
+    /// Of Q, K and V.
+    pub scales: [u64; 3],
     pub mask: u64,
     pub o: u64,
     pub lse: u64,
@@ -42,6 +44,8 @@ impl Plan {
         forward.o.base = at.o;
         forward.lse = at.lse;
         forward.mask.base = at.mask;
+        let [q, k, v] = at.scales;
+        (forward.scales.q.base, forward.scales.k.base, forward.scales.v.base) = (q, k, v);
         let combine = self.combination.as_ref().map(|c| c.place(at.workspace, &mut forward));
         let offset = self.quantized_offset() as u64;
         let quantize = self.quantization.as_ref().map(|q| q.place(at.workspace + offset, &mut forward));

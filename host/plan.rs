@@ -9,7 +9,7 @@ use crate::build_info::BuildInfo;
 use crate::combination::{Combination, Division};
 use crate::device::DeviceInfo;
 use crate::error::Error;
-use crate::packing::QuerySide;
+use crate::packing::{QuerySide, scale};
 use crate::precision::Precision;
 use crate::problem::{MaskOperand, Operand, Problem};
 use crate::quantization::{self, Quantization, row_bytes};
@@ -111,6 +111,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
             let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
             (matrices(side.q, side.rows), matrices(k, problem.kv_len), matrices(v, problem.kv_len))
         }
+        // What quantising leaves.
         _ => {
             let bytes = row_bytes(problem.head_dim);
             let kv = quantization::contiguous(bytes, problem.kv_heads, problem.kv_len);
@@ -136,7 +137,12 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         mask: problem.mask.map_or(Mask::NONE, mask),
         dropout: problem.dropout.unwrap_or(Dropout::NONE),
         parts: division.parts(heads * side.rows),
-        scales: Scales::NONE,
+        scales: Scales {
+            q: side.q_scale,
+            k: scale(problem.scales[1]),
+            v: scale(problem.scales[2]),
+            ..Scales::NONE
+        },
         output: problem.dtype,
     };
     check_strides(kernel, problem, &params)?;
@@ -207,7 +213,7 @@ impl fmt::Display for Plan {
             f,
             "{} for {} [B {}, Hq {}, Hkv {}, Nq {}, Nkv {}, D {}]{} on {}",
             k.name,
-            p.dtype.name(),
+            p.input.name(),
             p.batch,
             p.q_heads,
             p.kv_heads,

@@ -1,14 +1,16 @@
 //! What is asked, without the data: validated here, once, and nowhere else.
 
 use ffpa_kernels_gpu::abi::{self, MaskKind};
-use ffpa_kernels_gpu::config::Dtype;
+use ffpa_kernels_gpu::config::{Arithmetic, Dtype};
+use ffpa_kernels_gpu::scales::BLOCK;
 
-use crate::element::Element;
+use crate::element::{Element, Input, InputType};
 use crate::error::Error;
 use crate::mask::Mask;
 use crate::options::ForwardOptions;
-use crate::precision::Precision;
+use crate::precision::{Family, Precision};
 use crate::refusal::Refusal;
+use crate::scale::TensorScales;
 use crate::tensor::{Layout, Lse, Memory, MemoryMut, TensorMut, TensorRef};
 
 /// The largest head dim that any build supports.
@@ -37,7 +39,9 @@ pub struct Operand {
 pub struct Problem {
     /// What the products are computed in.
     pub precision: Precision,
-    /// Element type of Q, K, V and O.
+    /// Element type of Q, K and V.
+    pub input: InputType,
+    /// Element type of O.
     pub dtype: Dtype,
     /// Batch entries.
     pub batch: usize,
@@ -61,10 +65,21 @@ pub struct Problem {
     pub on_device: bool,
     /// Q, K, V and O in memory.
     pub operands: [Operand; 4],
+    /// The scales of Q, K and V in memory.
+    pub scales: [Option<ScaleOperand>; 3],
     /// The mask in memory.
     pub mask: Option<MaskOperand>,
     /// What drops probabilities, as kernels are told.
     pub dropout: Option<abi::Dropout>,
+}
+
+/// How the scales of a tensor lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScaleOperand {
+    /// Bytes from one batch entry, head and block of rows to the next.
+    pub byte_strides: [usize; 3],
+    /// Rows of a block; all of a head's if they share one.
+    pub rows: usize,
 }
 
 /// How a mask lies in memory.
@@ -81,11 +96,11 @@ impl Problem {
     ///
     /// # Errors
     /// A [`Refusal`] for what does not fit together, [`Error::HeadDimUnsupported`] beyond 1024.
-    pub(crate) fn new<T: Element>(
+    pub(crate) fn new<T: Input, O: Element>(
         q: &TensorRef<'_, T>,
         k: &TensorRef<'_, T>,
         v: &TensorRef<'_, T>,
-        o: &TensorMut<'_, T>,
+        o: &TensorMut<'_, O>,
         lse: Option<&Lse<'_>>,
         options: &ForwardOptions<'_>,
     ) -> Result<Self, Error> {
@@ -100,8 +115,10 @@ impl Problem {
         if head_dim > MAX_HEAD_DIM {
             return Err(Error::HeadDimUnsupported { head_dim, limit: MAX_HEAD_DIM });
         }
-        if head_dim == 0 || !head_dim.is_multiple_of(8) {
-            return Err(Refusal::HeadDimNotMultiple { head_dim }.into());
+        // Rows are copied 16 bytes at a time; in 16 bits half of that may be all that there is of a row's end.
+        let multiple = if T::TYPE == InputType::F8E4M3 { 16 } else { 8 };
+        if head_dim == 0 || !head_dim.is_multiple_of(multiple) {
+            return Err(Refusal::HeadDimNotMultiple { head_dim, multiple }.into());
         }
         for (tensor, rows) in [("q", q_len), ("k", kv_len)] {
             if rows > MAX_ROWS {
@@ -112,6 +129,9 @@ impl Problem {
         let scale = options.scale.unwrap_or(1.0 / (head_dim as f32).sqrt());
         if !scale.is_finite() {
             return Err(Refusal::ScaleNotFinite { scale }.into());
+        }
+        if T::TYPE == InputType::F8E4M3 && options.precision != Precision::Native {
+            return Err(Refusal::PrecisionFixed { input: T::TYPE.name() }.into());
         }
         let on_device = same_memory(q, k, v, o, lse, options.mask.as_ref())?;
         if let Some(Lse { memory: MemoryMut::Host(data) }) = lse {
@@ -129,17 +149,23 @@ impl Problem {
             }
         }
         let operands = [
-            operand("q", &q.layout, q.memory.address())?,
-            operand("k", &k.layout, k.memory.address())?,
-            operand("v", &v.layout, v.memory.address())?,
-            operand("out", &o.layout, o.memory.address())?,
+            operand("q", &q.layout, q.memory.address(), T::TYPE.bytes())?,
+            operand("k", &k.layout, k.memory.address(), T::TYPE.bytes())?,
+            operand("v", &v.layout, v.memory.address(), T::TYPE.bytes())?,
+            operand("out", &o.layout, o.memory.address(), O::DTYPE.bytes())?,
+        ];
+        let scales = [
+            q.scales.map(|scales| scale_operand("q", &scales, q_len, 1)).transpose()?,
+            k.scales.map(|scales| scale_operand("k", &scales, kv_len, BLOCK)).transpose()?,
+            v.scales.map(|scales| scale_operand("v", &scales, kv_len, BLOCK)).transpose()?,
         ];
         let mask =
             options.mask.map(|mask| mask_operand(&mask, [batch, q_heads, q_len, kv_len])).transpose()?;
         let dropout = options.dropout.map(|dropout| dropout.parameters()).transpose()?;
         Ok(Problem {
             precision: options.precision,
-            dtype: T::DTYPE,
+            input: T::TYPE,
+            dtype: O::DTYPE,
             batch,
             q_heads,
             kv_heads,
@@ -151,6 +177,7 @@ impl Problem {
             lse: lse.is_some(),
             on_device,
             operands,
+            scales,
             mask,
             dropout: dropout.filter(|dropout| dropout.threshold > 0),
         })
@@ -166,6 +193,7 @@ impl Problem {
         };
         Problem {
             precision: Precision::Native,
+            input: InputType::Sixteen(dtype),
             dtype,
             batch,
             q_heads,
@@ -183,6 +211,7 @@ impl Problem {
                 operand("v", kv_heads, kv_len),
                 operand("out", q_heads, q_len),
             ],
+            scales: [None; 3],
             mask: None,
             dropout: None,
         }
@@ -193,14 +222,34 @@ impl Problem {
     pub(crate) fn spans(&self) -> [usize; 4] {
         let (q, kv) = ([self.batch, self.q_heads, self.q_len], [self.batch, self.kv_heads, self.kv_len]);
         let shapes = [q, kv, kv, q];
-        let row = self.head_dim * self.dtype.bytes();
-        std::array::from_fn(|i| match shapes[i].contains(&0) {
-            true => 0,
-            false => {
-                let steps = shapes[i].into_iter().zip(self.operands[i].byte_strides);
-                steps.map(|(size, stride)| (size - 1) * stride).sum::<usize>() + row
-            }
+        let elements = [[self.input.bytes(); 3].as_slice(), &[self.dtype.bytes()]].concat();
+        std::array::from_fn(|i| span(shapes[i], self.operands[i].byte_strides, self.head_dim * elements[i]))
+    }
+
+    /// Bytes from the first scale of Q, K and V to one past the last.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only the CUDA backend copies tensors"))]
+    pub(crate) fn scale_spans(&self) -> [usize; 3] {
+        let shapes = [[self.q_heads, self.q_len], [self.kv_heads, self.kv_len], [self.kv_heads, self.kv_len]];
+        std::array::from_fn(|i| {
+            let ([heads, length], Some(scales)) = (shapes[i], self.scales[i]) else { return 0 };
+            span([self.batch, heads, length.div_ceil(scales.rows)], scales.byte_strides, size_of::<f32>())
         })
+    }
+
+    /// The family of kernels.
+    pub(crate) fn family(&self) -> Family {
+        match self.input {
+            InputType::Sixteen(_) => self.precision.family(),
+            InputType::F8E4M3 => Family::Fp8,
+        }
+    }
+
+    /// What kernels compute in; `None` where there are none yet.
+    pub(crate) fn arithmetic(&self) -> Option<Arithmetic> {
+        match self.input {
+            InputType::Sixteen(dtype) => self.precision.arithmetic(dtype),
+            InputType::F8E4M3 => Some(Arithmetic::E4m3),
+        }
     }
 
     /// Floating-point operations: 4 per head dim column and pair of query and visible key.
@@ -215,6 +264,14 @@ impl Problem {
         };
         4.0 * self.batch as f64 * self.q_heads as f64 * self.head_dim as f64 * pairs
     }
+}
+
+/// Bytes from the first item of a tensor to one past the last, each of `item` bytes.
+fn span(shape: [usize; 3], byte_strides: [usize; 3], item: usize) -> usize {
+    if shape.contains(&0) {
+        return 0;
+    }
+    shape.into_iter().zip(byte_strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>() + item
 }
 
 /// Refuses two shapes that differ in one of the dimensions.
@@ -239,16 +296,19 @@ pub(crate) fn same_shape(
 }
 
 /// Whether all tensors lie in device memory; an error if only some do.
-fn same_memory<T>(
+fn same_memory<T, O>(
     q: &TensorRef<'_, T>,
     k: &TensorRef<'_, T>,
     v: &TensorRef<'_, T>,
-    o: &TensorMut<'_, T>,
+    o: &TensorMut<'_, O>,
     lse: Option<&Lse<'_>>,
     mask: Option<&Mask<'_>>,
 ) -> Result<bool, Refusal> {
     let mut others =
         vec![("k", k.memory.is_device()), ("v", v.memory.is_device()), ("out", o.memory.is_device())];
+    for (name, scales) in [("q's scales", q.scales), ("k's scales", k.scales), ("v's scales", v.scales)] {
+        others.extend(scales.map(|scales| (name, scales.memory.is_device())));
+    }
     others.extend(lse.map(|lse| ("lse", lse.memory.is_device())));
     others.extend(mask.map(|mask| ("mask", mask.memory.is_device())));
     let on_device = q.memory.is_device();
@@ -297,11 +357,40 @@ fn mask_operand(mask: &Mask<'_>, scores: [usize; 4]) -> Result<MaskOperand, Refu
     Ok(MaskOperand { kind: mask.kind, byte_strides })
 }
 
-/// How a tensor at `address` lies in memory.
-pub(crate) fn operand(name: &'static str, layout: &Layout, address: u64) -> Result<Operand, Refusal> {
+/// How the scales of a tensor of `length` rows, in blocks of a multiple of `block`, lie in memory.
+fn scale_operand(
+    tensor: &'static str,
+    scales: &TensorScales<'_>,
+    length: usize,
+    block: usize,
+) -> Result<ScaleOperand, Refusal> {
+    let rows = scales.rows.min(length.max(1));
+    if !rows.is_multiple_of(block) && rows < length {
+        return Err(Refusal::ScaleRows { tensor, rows, block, length });
+    }
+    if let Memory::Device(address) = scales.memory
+        && !address.is_multiple_of(4)
+    {
+        let (bytes, alignment) = ((address % 4) as usize, 4);
+        return Err(Refusal::Misaligned { tensor, what: "the scales' address", bytes, alignment });
+    }
+    let byte_strides = scales.strides.map(|stride| stride.saturating_mul(size_of::<f32>()));
+    if byte_strides[2] > MAX_ROW_STRIDE {
+        return Err(Refusal::RowStrideTooLarge { tensor, bytes: byte_strides[2], limit: MAX_ROW_STRIDE });
+    }
+    Ok(ScaleOperand { byte_strides, rows })
+}
+
+/// How a tensor at `address`, of elements of `size` bytes, lies in memory.
+pub(crate) fn operand(
+    name: &'static str,
+    layout: &Layout,
+    address: u64,
+    size: usize,
+) -> Result<Operand, Refusal> {
     let bytes = |stride: usize| {
         let overflow = Refusal::Overflow { shape: layout.shape, strides: layout.strides };
-        stride.checked_mul(2).ok_or(overflow)
+        stride.checked_mul(size).ok_or(overflow)
     };
     // The stride of a dimension that is never stepped along means nothing.
     let empty = layout.shape.contains(&0);

@@ -78,7 +78,7 @@ impl Quantization {
             };
             let kernels = build.quantizes.iter().copied().filter(fits);
             let missing = || Error::FamilyUnavailable {
-                family: problem.precision.family(),
+                family: problem.family(),
                 reason: format!("this build has no quantising kernel for {}", device.name),
             };
             kernels.min_by_key(|quantize| (quantize.head_dim, nearness(quantize))).ok_or_else(missing)

@@ -26,13 +26,15 @@ pub enum Refusal {
         /// Heads of K and V.
         kv_heads: usize,
     },
-    /// The head dim is no multiple of 8.
+    /// The head dim is no multiple of 8, or of 16 in eight bits.
     #[error(
-        "head dim {head_dim} is not a multiple of 8; pad the last dimension with zeros and keep the scale"
+        "head dim {head_dim} is not a multiple of {multiple}; pad the last dimension with zeros and keep the scale"
     )]
     HeadDimNotMultiple {
         /// The head dim.
         head_dim: usize,
+        /// What it must be a multiple of.
+        multiple: usize,
     },
     /// A tensor's elements do not lie in its memory.
     #[error("{shape:?} with strides {strides:?} needs {needed} elements, the slice has {len}")]
@@ -61,6 +63,56 @@ pub enum Refusal {
         shape: [usize; 4],
         /// Elements from one batch entry, head and row to the next.
         strides: [usize; 3],
+    },
+    /// The scales of a tensor do not lie in their memory.
+    #[error(
+        "a tensor of {shape:?} with a scale for each {rows} rows needs {needed} scales, the slice has {len}"
+    )]
+    ScalesTooShort {
+        /// Batch, heads, sequence length, head dim.
+        shape: [usize; 4],
+        /// Rows that share a scale.
+        rows: usize,
+        /// Floats that the scales span.
+        needed: usize,
+        /// Floats that there are.
+        len: usize,
+    },
+    /// Keys and values are multiplied block by block.
+    #[error(
+        "{tensor} has a scale for each {rows} rows; that must be a multiple of {block}, or all {length} rows"
+    )]
+    ScaleRows {
+        /// The tensor.
+        tensor: &'static str,
+        /// Rows that share a scale.
+        rows: usize,
+        /// What they must be a multiple of.
+        block: usize,
+        /// All rows.
+        length: usize,
+    },
+    /// Only tensors in eight bits have scales.
+    #[error("{tensor} is {input} and has scales: only f8e4m3 tensors have")]
+    ScalesUnused {
+        /// The tensor.
+        tensor: &'static str,
+        /// Element type.
+        input: &'static str,
+    },
+    /// A precision was asked for that needs 16-bit tensors.
+    #[error("tensors of {input} are multiplied as they are: leave the precision at its default")]
+    PrecisionFixed {
+        /// Element type.
+        input: &'static str,
+    },
+    /// The output has a type that these inputs are not rounded to.
+    #[error("inputs of {input} have outputs of the same type, not {output}")]
+    OutputType {
+        /// Element type of Q, K and V.
+        input: &'static str,
+        /// Element type of the output.
+        output: &'static str,
     },
     /// The log-sum-exp has another size than `batch * q_heads * q_len`.
     #[error("the log-sum-exp needs {needed} floats (batch x query heads x query rows), the slice has {len}")]

@@ -8,7 +8,7 @@ use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::packing::QuerySide;
-use crate::precision::{Family, Precision};
+use crate::precision::Family;
 use crate::problem::Problem;
 
 /// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
@@ -22,13 +22,13 @@ pub(crate) fn select(
 ) -> Result<&'static Kernel, Error> {
     check_device(device, build)?;
     let runs = |kernel: &&'static Kernel| {
-        Some(kernel.arithmetic) == problem.precision.arithmetic(problem.dtype)
+        Some(kernel.arithmetic) == problem.arithmetic()
             && kernel.shared_bytes <= device.shared_bytes
             && device.nearness(kernel.arch).is_some()
     };
     let kernels: Vec<_> = build.kernels.iter().copied().filter(runs).collect();
     if kernels.is_empty() {
-        let family = problem.precision.family();
+        let family = problem.family();
         let of_family = |kernel: &&'static Kernel| Family::of(kernel.arithmetic) == Some(family);
         let reason = match build.kernels.iter().any(of_family) {
             true => format!("this build has no such kernels for {}", device.name),
@@ -41,8 +41,8 @@ pub(crate) fn select(
         return Err(Error::FamilyUnavailable { family, reason });
     }
     let largest = kernels.iter().map(|kernel| kernel.head_dim).max().unwrap_or(0);
-    if problem.precision != Precision::Native {
-        let family = problem.precision.family();
+    let family = problem.family();
+    if family != Family::Native {
         if problem.head_dim > largest {
             return Err(Error::QuantSplitD { family, head_dim: problem.head_dim, window: largest });
         }

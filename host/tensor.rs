@@ -5,8 +5,11 @@
 
 use std::marker::PhantomData;
 
-use crate::element::Element;
+use float8::F8E4M3;
+
+use crate::element::{Element, Input};
 use crate::refusal::Refusal;
+use crate::scale::{Scales, TensorScales};
 
 /// Shape and strides of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,9 +116,10 @@ impl<'a, T> Memory<'a, T> {
 pub struct TensorRef<'a, T> {
     pub(crate) memory: Memory<'a, T>,
     pub(crate) layout: Layout,
+    pub(crate) scales: Option<TensorScales<'a>>,
 }
 
-impl<'a, T: Element> TensorRef<'a, T> {
+impl<'a, T: Input> TensorRef<'a, T> {
     /// A contiguous tensor stored batch, head, row, column.
     ///
     /// # Errors
@@ -143,7 +147,7 @@ impl<'a, T: Element> TensorRef<'a, T> {
 
     fn host(data: &'a [T], layout: Layout) -> Result<Self, Refusal> {
         layout.check_len(data.len())?;
-        Ok(TensorRef { memory: Memory::Host(data), layout })
+        Ok(TensorRef { memory: Memory::Host(data), layout, scales: None })
     }
 
     /// A tensor in device memory, with strides as in [`TensorRef::strided`].
@@ -152,12 +156,22 @@ impl<'a, T: Element> TensorRef<'a, T> {
     /// `address` is that of a tensor of this layout on the engine's device, live and not written to until the call's
     /// work on the device is done.
     pub unsafe fn device(address: u64, shape: [usize; 4], strides: [usize; 3]) -> Self {
-        TensorRef { memory: Memory::Device(address), layout: Layout::new(shape, strides) }
+        TensorRef { memory: Memory::Device(address), layout: Layout::new(shape, strides), scales: None }
     }
 
     /// `[batch, heads, sequence length, head dim]`.
     pub fn shape(&self) -> [usize; 4] {
         self.layout.shape
+    }
+}
+
+impl<'a> TensorRef<'a, F8E4M3> {
+    /// The same tensor with scales; without, its numbers stand for themselves.
+    ///
+    /// # Errors
+    /// [`Refusal::ScalesTooShort`] if there are fewer than the tensor's shape needs.
+    pub fn with_scales(self, scales: Scales<'a>) -> Result<Self, Refusal> {
+        Ok(TensorRef { scales: Some(scales.of(self.layout.shape)?), ..self })
     }
 }
 

@@ -51,7 +51,7 @@ fn tensors(kernel: &Kernel, problem: &Problem, params: &Params) -> [Option<Tenso
     }
     // Copies only move elements: they may count in units of 16 bits whatever these hold.
     let columns = match problem.precision {
-        Precision::Native => problem.head_dim,
+        Precision::Native => problem.head_dim * problem.input.bytes() / 2,
         _ => row_bytes(problem.head_dim) / 2,
     };
     let tensor = |matrices: &Matrices, heads: usize, box_rows: usize| {

@@ -7,7 +7,9 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use ffpa::{Arch, BackendKind, BuildInfo, DeviceInfo, Dtype, Engine, Precision, Problem, bf16, f16, plan};
+use ffpa::{
+    Arch, BackendKind, BuildInfo, DeviceInfo, Dtype, Element, Engine, Precision, Problem, bf16, f16, plan,
+};
 use support::cases::{Case, LayoutKind, load};
 use support::compare::{check_lse, check_output};
 use support::layout::TestElement;
@@ -111,7 +113,7 @@ fn run(file: &str) {
     assert!(runs > 0);
 }
 
-fn check<T: TestElement>(engine: &Engine, case: &Case) -> Result<(), String> {
+fn check<T: TestElement + Element>(engine: &Engine, case: &Case) -> Result<(), String> {
     let (call, answer) = answer::<T>(engine, case, Precision::Native)?;
     let exact = call.exact();
     let fair = call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32);

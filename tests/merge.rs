@@ -3,8 +3,8 @@
 mod support;
 
 use ffpa::{
-    Arch, Engine, Error, ForwardOptions, Lse, LseRef, Partial, Refusal, TensorMut, TensorRef, bf16, f16,
-    ffpa_forward, merge_lse,
+    Arch, Element, Engine, Error, ForwardOptions, Lse, LseRef, Partial, Refusal, TensorMut, TensorRef, bf16,
+    f16, ffpa_forward, merge_lse,
 };
 use rstest::rstest;
 use support::compare::check_lse;
@@ -28,7 +28,11 @@ struct Part<T> {
     lse: Vec<f32>,
 }
 
-fn merge<T: TestElement>(engine: &Engine, shape: [usize; 4], parts: &[Part<T>]) -> Result<Part<T>, Error> {
+fn merge<T: TestElement + Element>(
+    engine: &Engine,
+    shape: [usize; 4],
+    parts: &[Part<T>],
+) -> Result<Part<T>, Error> {
     let partials: Vec<Partial<'_, T>> = parts
         .iter()
         .map(|part| Partial {
@@ -44,7 +48,7 @@ fn merge<T: TestElement>(engine: &Engine, shape: [usize; 4], parts: &[Part<T>]) 
     Ok(merged)
 }
 
-fn merged_is_the_truth<T: TestElement>(engine: &Engine, shape: [usize; 4], count: usize) {
+fn merged_is_the_truth<T: TestElement + Element>(engine: &Engine, shape: [usize; 4], count: usize) {
     let [rows, d] = [shape[..3].iter().product(), shape[3]];
     let mut normal = Normal::new((rows * d + count) as u64);
     let mut part = |i: usize| Part {

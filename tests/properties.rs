@@ -4,7 +4,9 @@ mod support;
 
 use std::sync::LazyLock;
 
-use ffpa::{Arch, Dropout, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward};
+use ffpa::{
+    Arch, Dropout, Element, Engine, ForwardOptions, Lse, TensorMut, TensorRef, bf16, f16, ffpa_forward,
+};
 use proptest::prelude::*;
 use support::cases::{MaskCase, MaskElementKind, MaskPattern};
 use support::compare::{check_lse, check_output};
@@ -85,7 +87,7 @@ impl Shape {
 }
 
 /// Elements of `[batch, heads, rows, d]`, and the same placed in memory among NaN.
-fn tensor<T: TestElement>(
+fn tensor<T: TestElement + Element>(
     shape: &Shape,
     normal: &mut Normal,
     heads: usize,
@@ -104,7 +106,7 @@ fn tensor<T: TestElement>(
     (values, memory)
 }
 
-fn check<T: TestElement>(engine: &Engine, shape: &Shape) -> Result<(), String> {
+fn check<T: TestElement + Element>(engine: &Engine, shape: &Shape) -> Result<(), String> {
     let (heads, mut normal) = (shape.kv_heads * shape.group, Normal::new(shape.seed));
     let (q, q_memory) = tensor::<T>(shape, &mut normal, heads, shape.q_len);
     let (k, k_memory) = tensor::<T>(shape, &mut normal, shape.kv_heads, shape.kv_len);

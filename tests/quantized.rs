@@ -6,8 +6,8 @@
 mod support;
 
 use ffpa::{
-    BackendKind, BuildInfo, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, ScoreNumbers, TensorMut,
-    TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
+    BackendKind, BuildInfo, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, ScoreNumbers,
+    TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
 };
 use support::cases::{Case, load};
 use support::compare::difference;
@@ -91,7 +91,7 @@ fn run(file: &str) {
     assert!(runs > 0);
 }
 
-fn check<T: TestElement>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, String> {
+fn check<T: TestElement + Element>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, String> {
     let precision = Precision::Fp8(fp8);
     let (call, answer) = answer::<T>(engine, case, precision)?;
     let sizes = [case.batch, case.heads, case.kv_heads(), case.q_len, case.kv_len(), case.d];

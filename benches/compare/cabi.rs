@@ -4,8 +4,8 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::Mutex;
 
 use ffpa::{
-    Dtype, Engine, Error, ForwardOptions, Fp8, Mask, Precision, RawForward, RawTensor, ScoreNumbers, bf16,
-    f16, ffpa_forward_raw,
+    Dtype, Engine, Error, ForwardOptions, Fp8, InputType, Mask, Precision, RawForward, RawTensor,
+    ScoreNumbers, bf16, f16, ffpa_forward_raw,
 };
 
 static LAST: Mutex<Option<CString>> = Mutex::new(None);
@@ -96,8 +96,18 @@ pub unsafe extern "C" fn ffpa_forward(
     // SAFETY: the caller's.
     let (engine, [q, k, v, out]) = unsafe { (&*engine, &*tensors) };
     let dtype = if is_bf16 { Dtype::Bf16 } else { Dtype::F16 };
-    let call =
-        RawForward { dtype, q: q.raw(), k: k.raw(), v: v.raw(), out: out.raw(), lse, stream, workspace: 0 };
+    let call = RawForward {
+        input: InputType::Sixteen(dtype),
+        output: dtype,
+        scales: [None; 3],
+        q: q.raw(),
+        k: k.raw(),
+        v: v.raw(),
+        out: out.raw(),
+        lse,
+        stream,
+        workspace: 0,
+    };
     let forward = || {
         let precision = match precision {
             0 => Precision::Native,

@@ -43,7 +43,7 @@ impl Backend for Emulator {
     }
 
     fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error> {
-        let HostTensors { q, k, v, mask, o, lse } = tensors.host(BackendKind::Emulator)?;
+        let HostTensors { q, k, v, scales, mask, o, lse } = tensors.host(BackendKind::Emulator)?;
         let mut buffers = vec![
             Buffer::read_only("q", q),
             Buffer::read_only("k", k),
@@ -52,6 +52,12 @@ impl Backend for Emulator {
         ];
         let [q, k, v, o] = [0, 1, 2, 3].map(|i| buffers[i].address());
         let mut at = Addresses { q, k, v, o, ..Addresses::default() };
+        for (i, name) in ["q's scales", "k's scales", "v's scales"].into_iter().enumerate() {
+            let Some(scales) = scales[i] else { continue };
+            let buffer = Buffer::read_only(name, bytemuck::cast_slice(scales));
+            at.scales[i] = buffer.address();
+            buffers.push(buffer);
+        }
         if let Some(lse) = lse {
             let buffer = Buffer::read_write("lse", bytemuck::cast_slice_mut(lse));
             at.lse = buffer.address();

@@ -105,6 +105,8 @@ pub(crate) struct HostTensors<'a> {
     pub q: &'a [u8],
     pub k: &'a [u8],
     pub v: &'a [u8],
+    /// Of Q, K and V.
+    pub scales: [Option<&'a [f32]>; 3],
     pub mask: Option<&'a [u8]>,
     pub o: &'a mut [u8],
     pub lse: Option<&'a mut [f32]>,

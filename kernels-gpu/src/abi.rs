@@ -162,11 +162,11 @@ impl Scale {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scales {
-    /// Of Q.
+    /// Of Q; here and below, base 0 if they are all 1.
     pub q: Scale,
-    /// Of K: of each block four, or one for all four, `k_group_stride` bytes apart.
+    /// Of K: of each block four, `k_group_stride` bytes apart, or one.
     pub k: Scale,
-    /// Of V's blocks; base 0 if they are all 1.
+    /// Of V's blocks.
     pub v: Scale,
     /// Of V's columns, f32 `[batch, kv_heads, head_dim]`; base 0 if they are all 1.
     pub v_columns: u64,

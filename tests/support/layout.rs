@@ -1,6 +1,7 @@
 //! Tensors in memory as hostile as a caller's can be: NaN in every gap, and guards on both sides.
 
-use ffpa::{Element, bf16, f16};
+use ffpa::{F8E4M3, Input, Refusal, Scales, TensorRef, bf16, f16};
+use microfloat::f8e4m3fn;
 
 use super::cases::LayoutKind;
 
@@ -8,13 +9,22 @@ use super::cases::LayoutKind;
 const GUARD: usize = 64;
 
 /// What the tests need of an element type beyond the library's.
-pub trait TestElement: Element + PartialEq {
+pub trait TestElement: Input + PartialEq {
     const NAME: &'static str;
     /// Bits of the significand, the hidden one included.
     const BITS: i32;
     fn from_f64(x: f64) -> Self;
     fn to_f64(self) -> f64;
     fn bits(self) -> u16;
+
+    /// What a call is given of a tensor; only those in eight bits have scales.
+    fn view<'a>(
+        tensor: &'a Placed<Self>,
+        scales: Option<Scales<'a>>,
+    ) -> Result<TensorRef<'a, Self>, Refusal> {
+        assert!(scales.is_none());
+        TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides)
+    }
 }
 
 impl TestElement for f16 {
@@ -45,6 +55,28 @@ impl TestElement for bf16 {
     }
 }
 
+impl TestElement for F8E4M3 {
+    const NAME: &'static str = "f8e4m3";
+    const BITS: i32 = 4;
+    fn from_f64(x: f64) -> Self {
+        let x = if x.is_nan() { x } else { x.clamp(-448.0, 448.0) };
+        F8E4M3::from_bits(f8e4m3fn::from_f32(x as f32).to_bits())
+    }
+    fn to_f64(self) -> f64 {
+        f64::from(f8e4m3fn::from_bits(self.to_bits()).to_f32())
+    }
+    fn bits(self) -> u16 {
+        self.to_bits().into()
+    }
+    fn view<'a>(
+        tensor: &'a Placed<Self>,
+        scales: Option<Scales<'a>>,
+    ) -> Result<TensorRef<'a, Self>, Refusal> {
+        let view = TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides)?;
+        scales.map_or(Ok(view), |scales| view.with_scales(scales))
+    }
+}
+
 /// A tensor within a larger block of memory.
 pub struct Placed<T> {
     block: Vec<T>,
@@ -57,7 +89,7 @@ pub struct Placed<T> {
 impl<T: TestElement> Placed<T> {
     /// A block of NaN in which a tensor of this shape and these strides lies, `offset` elements after the guard.
     fn blank(shape: [usize; 4], strides: [usize; 3], offset: usize, span: usize) -> Self {
-        let block = vec![T::from_f64(f64::NAN); GUARD + span + GUARD + 8];
+        let block = vec![T::from_f64(f64::NAN); GUARD + span + GUARD + 16];
         let misaligned = block.as_ptr().align_offset(16);
         Placed { block, start: GUARD + misaligned + offset, shape, strides }
     }
@@ -68,9 +100,11 @@ impl<T: TestElement> Placed<T> {
             LayoutKind::Bhnd | LayoutKind::BroadcastKv | LayoutKind::BroadcastBatch => [h * n * d, n * d, d],
             LayoutKind::Bnhd | LayoutKind::FusedQkv => [n * h * d, d, h * d],
             LayoutKind::Padded => {
-                let row = d + 8;
-                let head = n * row + 24;
-                [h * head + 40, head, row]
+                // In steps of 16 bytes.
+                let step = 16 / size_of::<T>();
+                let row = d + step;
+                let head = n * row + 3 * step;
+                [h * head + 5 * step, head, row]
             }
         };
         Self::blank(shape, strides, 0, b * strides[0].max(1))

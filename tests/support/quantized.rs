@@ -4,7 +4,7 @@
 //! Keys are visited in tiles, since probabilities are rounded relative to the largest score so far. Sums of products of
 //! e4m3 numbers keep as many bits as the device's accumulators.
 
-use ffpa::{Arch, DeviceInfo, Plan, Precision, ScoreNumbers, ValueScales};
+use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, ScoreNumbers, ValueScales};
 use microfloat::f8e4m3fn;
 use rayon::prelude::*;
 
@@ -27,7 +27,12 @@ pub struct Recipe {
 impl Recipe {
     /// What a plan in eight bits does, its kernel, parts and accumulators included.
     pub fn of(plan: &Plan, device: &DeviceInfo) -> Self {
-        let Precision::Fp8(fp8) = plan.problem.precision else { panic!("the plan is not one in eight bits") };
+        let given = plan.problem.input == InputType::F8E4M3;
+        let fp8 = match plan.problem.precision {
+            Precision::Fp8(fp8) => fp8,
+            _ if given => Fp8::default().with_smooth_k(false).with_value_scales(ValueScales::Block),
+            _ => panic!("the plan is not one in eight bits"),
+        };
         // Ada's tensor cores keep 13 bits of a sum of e4m3 products.
         let ada = device.compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
         Recipe {
@@ -82,6 +87,16 @@ struct Codes {
     scales: Vec<f64>,
 }
 
+/// Scales of each row of Q, K and V that came in e4m3 numbers, `[batch, heads, length]`.
+pub type Given = [Vec<f64>; 3];
+
+/// Numbers that came in e4m3, by rows of `d` columns and their scales.
+fn given(x: &[f64], d: usize, rows: &[f64], scales: Vec<f64>) -> Codes {
+    // Exact but for the rounding of a product and a quotient.
+    let codes = x.chunks(d).zip(rows).flat_map(|(x, scale)| x.iter().map(move |x| e4m3((x / scale) as f32)));
+    Codes { codes: codes.collect(), scales }
+}
+
 /// Of some rows of `d` columns; `share` says which scale a row has, of `count`.
 fn quantize(
     x: &[f32],
@@ -130,9 +145,19 @@ struct Head {
 }
 
 impl Head {
-    fn new(call: &Call, recipe: &Recipe, index: usize) -> Self {
+    fn new(call: &Call, recipe: &Recipe, given_scales: Option<&Given>, index: usize) -> Self {
         let d = call.head_dim;
         let range = index * call.kv_len * d..(index + 1) * call.kv_len * d;
+        if let Some([_, k, v]) = given_scales {
+            let [k_rows, v_rows] = [k, v].map(|rows| &rows[index * call.kv_len..][..call.kv_len]);
+            // Blocks are whole ones.
+            let of_blocks = |rows: &[f64], each: usize| {
+                rows.chunks(BLOCK).flat_map(|block| vec![block[0]; each]).collect::<Vec<_>>()
+            };
+            let k = given(&call.k[range.clone()], d, k_rows, of_blocks(k_rows, 4));
+            let v = given(&call.v[range], d, v_rows, of_blocks(v_rows, 1));
+            return Head { k, k_mean: vec![0.0; d], v, v_mean: vec![0.0; d] };
+        }
         let (k, v) = (narrow(&call.k[range.clone()]), narrow(&call.v[range]));
         let blocks = call.kv_len.div_ceil(BLOCK);
         let k_mean = if recipe.smooth_k { means(&k, d) } else { vec![0.0; d] };
@@ -162,10 +187,15 @@ impl Head {
 impl Call {
     /// The answer of a recipe.
     pub fn quantized(&self, recipe: &Recipe) -> Answer {
+        self.simulated(recipe, None)
+    }
+
+    /// The answer of a recipe, of tensors that came in e4m3 numbers if they have `given` scales.
+    pub fn simulated(&self, recipe: &Recipe, given: Option<&Given>) -> Answer {
         let d = self.head_dim;
         let heads: Vec<Head> = (0..self.batch * self.kv_heads)
             .into_par_iter()
-            .map(|index| Head::new(self, recipe, index))
+            .map(|index| Head::new(self, recipe, given, index))
             .collect();
         let group = self.q_heads.checked_div(self.kv_heads).unwrap_or(1);
         let rows: Vec<_> = (0..self.batch * self.q_heads * self.q_len)
@@ -173,20 +203,29 @@ impl Call {
             .map(|index| {
                 let (head, row) = (index / self.q_len, index % self.q_len);
                 let (batch, head) = (head / self.q_heads, head % self.q_heads);
-                let q = narrow(&self.q[index * d..(index + 1) * d]);
-                self.row(recipe, &q, &heads[batch * self.kv_heads + head / group], self.visible(row))
+                let q = &self.q[index * d..(index + 1) * d];
+                let scale = given.map(|[q, ..]| q[index]);
+                self.row(recipe, (q, scale), &heads[batch * self.kv_heads + head / group], self.visible(row))
             })
             .collect();
         let (o, lse): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         Answer { o: o.concat(), lse }
     }
 
-    fn row(&self, recipe: &Recipe, q: &[f32], head: &Head, visible: usize) -> (Vec<f64>, f64) {
+    fn row(
+        &self,
+        recipe: &Recipe,
+        (exact, given_scale): (&[f64], Option<f64>),
+        head: &Head,
+        visible: usize,
+    ) -> (Vec<f64>, f64) {
         let (d, scale) = (self.head_dim, f64::from(self.scale));
+        let q = narrow(exact);
         let shift: f64 = q.iter().zip(&head.k_mean).map(|(q, m)| f64::from(*q) * f64::from(*m)).sum();
-        let q = match recipe.int8 {
-            true => quantize(q, d, 1, |_| 0, 127.0, int8),
-            false => quantize(q, d, 1, |_| 0, 448.0, e4m3),
+        let q = match (given_scale, recipe.int8) {
+            (Some(scale), _) => given(exact, d, &[scale], vec![scale]),
+            (None, true) => quantize(&q, d, 1, |_| 0, 127.0, int8),
+            (None, false) => quantize(&q, d, 1, |_| 0, 448.0, e4m3),
         };
         let fraction = if recipe.int8 { 52 } else { recipe.fraction };
         let score = |key: usize| {

@@ -1,13 +1,17 @@
 //! A case on a backend: its inputs, its call, and what holds whatever numbers it computes in: inputs and surroundings
 //! untouched, and the same bits on a second run.
 
-use ffpa::{Arch, Dropout, Engine, ForwardOptions, Lse, Precision, TensorMut, TensorRef, ffpa_forward};
+use ffpa::{
+    Arch, Dropout, Element, Engine, ForwardOptions, Lse, OutputFor, Precision, Scales, TensorMut,
+    ffpa_forward,
+};
 
 use super::cases::{Case, LayoutKind};
 use super::dropout::kept;
 use super::inputs::Normal;
 use super::layout::{Inputs, Placed, TestElement};
 use super::mask::MaskData;
+use super::quantized::Given;
 use super::reference::{Answer, Call};
 
 const DROPOUT_SEED: u64 = 0x0123_4567_89AB_CDEF;
@@ -28,26 +32,87 @@ pub fn backends() -> Vec<Engine> {
     names.split(',').flat_map(engines).collect()
 }
 
+/// What shares a scale, of tensors in eight bits.
+#[derive(Clone, Copy, Debug)]
+pub enum Sharing {
+    Tensor,
+    Head,
+    /// So many rows.
+    Block(usize),
+}
+
+/// The scales of a tensor, `[batch, heads, blocks]`, and what shares them.
+struct TestScales {
+    sharing: Sharing,
+    data: Vec<f32>,
+    heads: usize,
+    rows: usize,
+    blocks: usize,
+}
+
+impl TestScales {
+    /// Random ones, of a size that brings most of a tensor's numbers into e4m3.
+    fn new(sharing: Sharing, [batch, heads, length, _]: [usize; 4], normal: &mut Normal) -> Self {
+        let rows = if let Sharing::Block(rows) = sharing { rows } else { length.max(1) };
+        let blocks = length.div_ceil(rows);
+        let count = if let Sharing::Tensor = sharing { 1 } else { batch * heads * blocks };
+        let data = normal.vec(count, 1.0).into_iter().map(|x| 0.01 * 2.0_f32.powf(x as f32)).collect();
+        TestScales { sharing, data, heads, rows, blocks }
+    }
+
+    fn of(&self, batch: usize, head: usize, row: usize) -> f64 {
+        let index = match self.sharing {
+            Sharing::Tensor => 0,
+            _ => (batch * self.heads + head) * self.blocks + row / self.rows,
+        };
+        f64::from(self.data[index])
+    }
+
+    fn view(&self) -> Scales<'_> {
+        match self.sharing {
+            Sharing::Tensor => Scales::per_tensor(&self.data[0]),
+            Sharing::Head => Scales::per_head(&self.data),
+            Sharing::Block(rows) => Scales::per_block(&self.data, rows),
+        }
+    }
+}
+
 /// Computes a case twice: what a reference needs, and the answer.
 ///
 /// # Errors
 /// What is wrong besides the numbers.
-pub fn answer<T: TestElement>(
+pub fn answer<T: TestElement + Element>(
     engine: &Engine,
     case: &Case,
     precision: Precision,
 ) -> Result<(Call, Answer), String> {
+    answer_in::<T, T>(engine, case, precision, [None; 3]).map(|(call, _, answer)| (call, answer))
+}
+
+/// As [`answer`], of inputs that may have scales and an output of another type; also the scales of all rows.
+///
+/// # Errors
+/// What is wrong besides the numbers.
+pub fn answer_in<T: TestElement, O: TestElement + Element>(
+    engine: &Engine,
+    case: &Case,
+    precision: Precision,
+    sharing: [Option<Sharing>; 3],
+) -> Result<(Call, Given, Answer), String>
+where
+    for<'a> (TensorMut<'a, O>, Lse<'a>): OutputFor<T>,
+{
     let (batch, q_heads, kv_heads, d) = (case.batch, case.heads, case.kv_heads(), case.d);
     let q_shape = [batch, q_heads, case.q_len, d];
     let kv_shape = [batch, kv_heads, case.kv_len(), d];
     let mut normal = Normal::new(case.seed);
-    let mut sample = |shape: [usize; 4], spread: f64, offset: f64| -> Vec<f64> {
+    let sample = |normal: &mut Normal, shape: [usize; 4], spread: f64, offset: f64| -> Vec<f64> {
         let values = normal.vec(shape.iter().product(), spread);
-        values.into_iter().map(|x| T::from_f64(x + offset).to_f64()).collect()
+        values.into_iter().map(|x| x + offset).collect()
     };
-    let q = sample(q_shape, case.spread, 0.0);
-    let mut k = sample(kv_shape, case.spread, 0.0);
-    let mut v = sample(kv_shape, 1.0, case.v_offset);
+    let q = sample(&mut normal, q_shape, case.spread, 0.0);
+    let mut k = sample(&mut normal, kv_shape, case.spread, 0.0);
+    let mut v = sample(&mut normal, kv_shape, 1.0, case.v_offset);
     // What repeats, and in what.
     let head = case.kv_len() * d;
     let (repeated, in_each) = match case.layout {
@@ -62,11 +127,38 @@ pub fn answer<T: TestElement>(
         }
     }
 
-    let inputs = Inputs::<T>::new(case.layout, [q_shape, kv_shape, kv_shape], [&q, &k, &v]);
+    // What numbers in memory are, and what they stand for.
+    let shapes = [q_shape, kv_shape, kv_shape];
+    let mut scaled = |shape: [usize; 4], sharing: Option<Sharing>, values: Vec<f64>| {
+        let [_, heads, length, d] = shape;
+        let scales = sharing.map(|sharing| TestScales::new(sharing, shape, &mut normal));
+        let scale = |i: usize| {
+            let row = i / d;
+            let (head, row) = (row / length, row % length);
+            scales.as_ref().map_or(1.0, |scales| scales.of(head / heads, head % heads, row))
+        };
+        let stored = values.iter().enumerate().map(|(i, x)| T::from_f64(x / scale(i)).to_f64());
+        let stored: Vec<f64> = stored.collect();
+        let meant: Vec<f64> = stored.iter().enumerate().map(|(i, x)| x * scale(i)).collect();
+        (stored, meant, scales)
+    };
+    let (q_stored, q, q_scales) = scaled(q_shape, sharing[0], q);
+    let (k_stored, k, k_scales) = scaled(kv_shape, sharing[1], k);
+    let (v_stored, v, v_scales) = scaled(kv_shape, sharing[2], v);
+    let scales = [q_scales, k_scales, v_scales];
+    let rows = [0, 1, 2].map(|i: usize| {
+        let [batch, heads, length, _] = shapes[i];
+        let scale = |row: usize| {
+            let (head, row) = (row / length, row % length);
+            scales[i].as_ref().map_or(1.0, |scales| scales.of(head / heads, head % heads, row))
+        };
+        (0..batch * heads * length).map(scale).collect::<Vec<_>>()
+    });
+    let inputs = Inputs::<T>::new(case.layout, shapes, [&q_stored, &k_stored, &v_stored]);
     let scores = [batch, q_heads, case.q_len, case.kv_len()];
     let mask = case.mask.as_ref().map(|mask| MaskData::new(scores, mask, case.seed));
-    let first = run(engine, case, precision, &inputs, mask.as_ref(), q_shape)?;
-    let second = run(engine, case, precision, &inputs, mask.as_ref(), q_shape)?;
+    let first = run::<T, O>(engine, case, precision, (&inputs, &scales), mask.as_ref(), q_shape)?;
+    let second = run::<T, O>(engine, case, precision, (&inputs, &scales), mask.as_ref(), q_shape)?;
     if first.bits != second.bits {
         return Err("a second run gave other bits".into());
     }
@@ -86,7 +178,7 @@ pub fn answer<T: TestElement>(
         kept: case.dropout.map_or(vec![], |rate| kept(scores, rate, DROPOUT_SEED, case.seed as u32)),
         kept_share: 1.0 - f64::from(case.dropout.unwrap_or(0.0)),
     };
-    Ok((call, first.answer))
+    Ok((call, rows, first.answer))
 }
 
 struct Run {
@@ -95,20 +187,23 @@ struct Run {
     bits: (Vec<u16>, Vec<u32>),
 }
 
-fn run<T: TestElement>(
+fn run<T: TestElement, O: TestElement + Element>(
     engine: &Engine,
     case: &Case,
     precision: Precision,
-    inputs: &Inputs<T>,
+    (inputs, scales): (&Inputs<T>, &[Option<TestScales>; 3]),
     mask: Option<&MaskData>,
     q_shape: [usize; 4],
-) -> Result<Run, String> {
+) -> Result<Run, String>
+where
+    for<'a> (TensorMut<'a, O>, Lse<'a>): OutputFor<T>,
+{
     let rows: usize = q_shape[..3].iter().product();
     let kind = match case.layout {
         LayoutKind::BroadcastKv | LayoutKind::BroadcastBatch => LayoutKind::Bhnd,
         kind => kind,
     };
-    let mut output = Placed::<T>::new(kind, q_shape);
+    let mut output = Placed::<O>::new(kind, q_shape);
     // Guards around the log-sum-exp too.
     let guard = f32::from_bits(0x7FC0_1234);
     let mut lse = vec![guard; 16 + rows + 16];
@@ -119,9 +214,11 @@ fn run<T: TestElement>(
     let mut options = case.scale.map_or(options.clone(), |scale| options.with_scale(scale));
     options.mask = mask.map(|mask| mask.view()).transpose().map_err(|e| e.to_string())?;
     options.dropout = case.dropout.map(|rate| Dropout { rate, seed: DROPOUT_SEED, offset: case.seed as u32 });
-    let views =
-        inputs.tensors().map(|tensor| TensorRef::strided(tensor.slice(), tensor.shape, tensor.strides));
-    let [q, k, v] = views.map(|view| view.map_err(|e| e.to_string()));
+    let view = |i: usize| {
+        let scales = scales[i].as_ref().map(TestScales::view);
+        T::view(inputs.tensors()[i], scales).map_err(|e| e.to_string())
+    };
+    let [q, k, v] = [0, 1, 2].map(view);
     let (shape, strides) = (output.shape, output.strides);
     let out = TensorMut::strided(output.slice_mut(), shape, strides).map_err(|e| e.to_string())?;
     let mut results = (out, Lse::host(&mut lse[16..16 + rows]));

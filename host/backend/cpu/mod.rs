@@ -4,6 +4,7 @@
 //! tiles of keys, and keeps scores, probabilities and output in f32 until the end. [`gemm`] is where the time goes.
 
 mod combine;
+mod decode;
 mod exp2;
 mod gemm;
 mod modify;
@@ -16,6 +17,7 @@ use std::time::Instant;
 use bytemuck::{cast_slice, cast_slice_mut};
 use ffpa_kernels_gpu::abi::{Matrices, Params};
 use ffpa_kernels_gpu::config::Dtype;
+use float8::F8E4M3;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
@@ -24,7 +26,7 @@ use self::quantize::Quantized;
 use super::{Backend, BackendKind, HostTensors, PartTensors, Report, Tensors};
 use crate::combination::Combination;
 use crate::device::DeviceInfo;
-use crate::element::Element;
+use crate::element::{Element, InputType};
 use crate::error::Error;
 use crate::options::Progress;
 use crate::plan::Plan;
@@ -84,6 +86,12 @@ impl<T: Element> Source for T {
     }
 }
 
+impl Source for F8E4M3 {
+    fn widen(from: &[Self], to: &mut [f32]) {
+        to.iter_mut().zip(from).for_each(|(to, x)| *to = x.to_f32());
+    }
+}
+
 /// What quantised numbers stand for.
 impl Source for f32 {
     fn widen(from: &[Self], to: &mut [f32]) {
@@ -125,15 +133,21 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-/// Attention on tensors of `T`, as they are or quantised first.
+/// Attention with an output of `T`: on tensors of the same type, as they are or quantised first, or on tensors in eight bits.
 fn forward<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&Progress>) {
-    let HostTensors { q, k, v, mask, o, lse } = tensors;
-    let inputs = [q, k, v].map(cast_slice::<u8, T>);
+    let HostTensors { q, k, v, scales, mask, o, lse } = tensors;
+    let inputs = [q, k, v];
     let results = Results { o: cast_slice_mut(o), lse };
-    let Some(quantization) = &plan.quantization else {
-        return attend(plan, &plan.params, inputs, mask, results, progress, None);
+    let quantized = match (plan.problem.input, &plan.quantization) {
+        (InputType::F8E4M3, _) => Quantized::decoded(plan, inputs.map(cast_slice), scales),
+        (InputType::Sixteen(_), Some(quantization)) => {
+            Quantized::new::<T>(&quantization.params, inputs.map(cast_slice))
+        }
+        (InputType::Sixteen(_), None) => {
+            let inputs = inputs.map(cast_slice::<u8, T>);
+            return attend(plan, &plan.params, inputs, mask, results, progress, None);
+        }
     };
-    let quantized = Quantized::new(&quantization.params, inputs);
     let problem = &plan.problem;
     let row = problem.head_dim * size_of::<f32>();
     let kv = quantization::contiguous(row, problem.kv_heads, problem.kv_len);

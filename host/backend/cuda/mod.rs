@@ -137,12 +137,15 @@ impl Cuda {
         let lse: &mut [u8] = tensors.lse.map_or(&mut [], |lse| bytemuck::cast_slice_mut(lse));
 
         let mask = tensors.mask.unwrap_or(&[]);
+        let spans = plan.problem.scale_spans();
+        let scales = |i: usize| tensors.scales[i].map_or(&[][..], bytemuck::cast_slice::<f32, u8>);
+        let [q_scales, k_scales, v_scales] = [0, 1, 2].map(|i| &scales(i)[..spans[i]]);
 
-        let sizes = [q.len(), k.len(), v.len(), mask.len(), o.len(), lse.len(), plan.workspace_bytes];
-        let blocks =
-            sizes.into_iter().map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
+        let inputs = [q, k, v, mask, q_scales, k_scales, v_scales];
+        let sizes = inputs.iter().map(|input| input.len()).chain([o.len(), lse.len(), plan.workspace_bytes]);
+        let blocks = sizes.map(|bytes| self.pool.take(bytes)).collect::<Result<Vec<_>, Error>>()?;
         // Whatever happens from here on, the blocks go back only when the device is done with them.
-        let result = self.compute_staged(plan, [q, k, v, mask], o, lse, &blocks);
+        let result = self.compute_staged(plan, inputs, o, lse, &blocks);
         Ok(Report::new(plan, BackendKind::Cuda, Some(self.elapsed(result)?)))
     }
 
@@ -159,7 +162,7 @@ impl Cuda {
     fn compute_staged(
         &self,
         plan: &Plan,
-        inputs: [&[u8]; 4],
+        inputs: [&[u8]; 7],
         o: &mut [u8],
         lse: &mut [u8],
         blocks: &[Loan<'_>],
@@ -169,13 +172,16 @@ impl Cuda {
         for (block, bytes) in blocks.iter().zip(inputs.into_iter().chain([&*o])) {
             upload(block, bytes, stream)?;
         }
-        let [q, k, v, mask, o_block, lse_block, workspace] = blocks else {
-            unreachable!("run_staged takes seven blocks");
+        let [q, k, v, mask, q_scales, k_scales, v_scales, o_block, lse_block, workspace] = blocks else {
+            unreachable!("run_staged takes ten blocks");
         };
+        let scales = [q_scales, k_scales, v_scales];
+        let scale = |i: usize| if plan.problem.scales[i].is_some() { scales[i].address() } else { 0 };
         let addresses = Addresses {
             q: q.address(),
             k: k.address(),
             v: v.address(),
+            scales: [0, 1, 2].map(scale),
             mask: mask.address(),
             o: o_block.address(),
             lse: if lse.is_empty() { 0 } else { lse_block.address() },
