@@ -70,8 +70,8 @@ impl<O: Element> OutputFor<F8E4M3> for (TensorMut<'_, O>, Lse<'_>) {
 /// which divides `q_heads`, and `kv_len`. The head dim is a multiple of 8. See the crate's documentation for the exact
 /// semantics, and [`OutputFor`] for how to get the log-sum-exp.
 ///
-/// Tensors of [`F8E4M3`], for instance a cache of keys and values in eight bits, are multiplied as they are, by [`Scales`] if they
-/// have some ([`TensorRef::with_scales`]); their head dim is a multiple of 16, and the output is of a 16-bit type.
+/// Tensors of [`F8E4M3`], for instance a cache of keys and values in eight bits, have [`Scales`]
+/// ([`TensorRef::with_scales`]); their head dim is a multiple of 16, and the output is of a 16-bit type.
 ///
 /// On tensors in host memory the call returns when the results are there. On tensors in device memory it returns when
 /// the work is started, on the engine's stream.
@@ -133,7 +133,7 @@ pub struct RawForward {
     pub v: RawTensor,
     /// Output.
     pub out: RawTensor,
-    /// The scales of Q, K and V, if these have eight bits and do not stand for themselves.
+    /// The scales of Q, K and V, if these have eight bits.
     pub scales: [Option<RawScales>; 3],
     /// Device address of the log-sum-exp, f32 `[batch, query heads, query rows]`; 0 to leave it out.
     pub lse: u64,

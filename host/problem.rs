@@ -130,6 +130,11 @@ impl Problem {
         if !scale.is_finite() {
             return Err(Refusal::ScaleNotFinite { scale }.into());
         }
+        for (tensor, scales) in [("q", q.scales), ("k", k.scales), ("v", v.scales)] {
+            if T::TYPE == InputType::F8E4M3 && scales.is_none() {
+                return Err(Refusal::ScalesMissing { tensor }.into());
+            }
+        }
         if T::TYPE == InputType::F8E4M3 && options.precision != Precision::Native {
             return Err(Refusal::PrecisionFixed { input: T::TYPE.name() }.into());
         }

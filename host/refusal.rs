@@ -92,6 +92,14 @@ pub enum Refusal {
         /// All rows.
         length: usize,
     },
+    /// Tensors in eight bits have scales.
+    #[error(
+        "{tensor} is f8e4m3 and has no scales; give it some by TensorRef::with_scales, for instance one of 1 per tensor"
+    )]
+    ScalesMissing {
+        /// The tensor.
+        tensor: &'static str,
+    },
     /// Only tensors in eight bits have scales.
     #[error("{tensor} is {input} and has scales: only f8e4m3 tensors have")]
     ScalesUnused {

@@ -166,7 +166,7 @@ impl<'a, T: Input> TensorRef<'a, T> {
 }
 
 impl<'a> TensorRef<'a, F8E4M3> {
-    /// The same tensor with scales; without, its numbers stand for themselves.
+    /// The same tensor with scales, without which no call takes it.
     ///
     /// # Errors
     /// [`Refusal::ScalesTooShort`] if there are fewer than the tensor's shape needs.

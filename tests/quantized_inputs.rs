@@ -36,7 +36,7 @@ suite! {
 
 /// What shares a scale of Q, K and V: together, every way of each.
 const SHARINGS: [[Option<Sharing>; 3]; 4] = [
-    [None; 3],
+    [Some(Sharing::Head), Some(Sharing::Head), Some(Sharing::Block(64))],
     [Some(Sharing::Tensor); 3],
     [Some(Sharing::Head), Some(Sharing::Block(64)), Some(Sharing::Head)],
     [Some(Sharing::Block(3)), Some(Sharing::Head), Some(Sharing::Block(128))],

@@ -162,11 +162,11 @@ impl Scale {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scales {
-    /// Of Q; here and below, base 0 if they are all 1.
+    /// Of Q.
     pub q: Scale,
-    /// Of K: of each block four, `k_group_stride` bytes apart, or one.
+    /// Of K: of each block four, or one for all four, `k_group_stride` bytes apart.
     pub k: Scale,
-    /// Of V's blocks.
+    /// Of V's blocks; base 0 if they are all 1.
     pub v: Scale,
     /// Of V's columns, f32 `[batch, kv_heads, head_dim]`; base 0 if they are all 1.
     pub v_columns: u64,

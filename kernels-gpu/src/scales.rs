@@ -44,7 +44,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
     pub unsafe fn new<C: Config>(warp: W, params: &'a Params, work: &Work, row: u32) -> Self {
         const { assert!(!C::Values::SCALED || C::KEYS.is_multiple_of(BLOCK) && C::KEYS / BLOCK <= BLOCKS) };
         let mut rows = [[warp.splat_f32(1.0); 2]; M];
-        if C::Scores::SCALED && params.scales.q.base != 0 {
+        if C::Scores::SCALED {
             let base = head(&params.scales.q, work.batch, work.head);
             for m in 0..M {
                 for half in 0..2 {
@@ -67,7 +67,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
     pub unsafe fn of_keys<C: Config>(&self, key: u32) -> ByBlock<W::F32> {
         let (warp, scales) = (self.warp, &self.params.scales);
         let mut factors = [warp.splat_f32(1.0); BLOCKS];
-        if C::Scores::SCALED && scales.k.base != 0 {
+        if C::Scores::SCALED {
             let (_, column) = m16n8k16::accumulator(warp.lane_id(), 0);
             let base = head(&scales.k, self.batch, self.kv_head);
             let base = warp.mul_wide(column >> 1, scales.k_group_stride) + base;
