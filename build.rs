@@ -5,6 +5,7 @@
 //! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
 //! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8` | `all` |
 //! | `FFPA_BUILD_HEADDIM` | head dims of native kernels: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
+//! | `FFPA_BUILD_MMA` | matrix instructions, of kernels that differ in nothing else: `block-scaled` or `plain` | `block-scaled` |
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -67,10 +68,20 @@ fn chosen() -> Result<Vec<Entry>, String> {
             list("FFPA_BUILD_HEADDIM", &known)?.iter().filter_map(|d| d.parse().ok()).collect()
         }
     };
+    let block_scaled = match variable("FFPA_BUILD_MMA").as_deref() {
+        Some("block-scaled") | None => true,
+        Some("plain") => false,
+        Some(value) => return Err(format!("FFPA_BUILD_MMA is {value:?}; known are block-scaled, plain")),
+    };
+    // Of two kernels that differ in nothing else one would never run.
+    let multiplies = |kernel: &Kernel| {
+        kernel.block_scaled == block_scaled || !CATALOG.iter().any(|other| other.is_twin_of(kernel))
+    };
     let wanted = |arch: Arch| archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"));
     let kernels = CATALOG.iter().filter(|kernel| {
         has(kernel.arithmetic.is_quantized())
             && (kernel.arithmetic.is_quantized() || head_dims.contains(&kernel.head_dim))
+            && multiplies(kernel)
     });
     let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
     let quantizes = QUANTIZES.iter().filter(|_| has(true)).map(Quantize::entry);
