@@ -17,8 +17,12 @@ use support::quantized::Recipe;
 use support::reference::{Answer, Call};
 use support::trial::{answer, backends};
 
-/// The largest head dim of the default window.
-const WINDOW: usize = 224;
+/// The largest head dim of the build's kernels in eight bits.
+fn window() -> usize {
+    let build = BuildInfo::current();
+    let quantized = build.kernels.iter().filter(|kernel| kernel.arithmetic.is_quantized());
+    quantized.map(|kernel| kernel.head_dim).max().expect("the build has some")
+}
 
 macro_rules! suite {
     ($($file:ident),* $(,)?) => {
@@ -59,11 +63,12 @@ fn recipes() -> [Fp8; 4] {
 }
 
 fn run(file: &str) {
+    let window = window();
     let (mut runs, mut left_out, mut failures, mut worst) = (0, 0, Vec::new(), 0.0_f64);
     for engine in backends() {
         for (number, case) in load(file).into_iter().enumerate() {
             let masked = case.mask.is_some() || case.dropout.is_some();
-            if engine.backend() == BackendKind::Emulator && !case.emulate || case.d > WINDOW || masked {
+            if engine.backend() == BackendKind::Emulator && !case.emulate || case.d > window || masked {
                 left_out += 1;
                 continue;
             }
