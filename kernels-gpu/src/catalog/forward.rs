@@ -269,8 +269,8 @@ macro_rules! catalog {
 // registers of addresses and the issue slots of copies, so that larger tiles pay. The sm_90a rows above D = 256 use Hopper's
 // 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold and have not been run on such hardware. Among tiles of
 // 99 KiB these were the fastest on the H200 (384 197, 448 189, 512 185, 576 155, 704 142, 832 126, 896 129, 960 126,
-// 1024 109). On sm_120f ptxas gives no thread more registers than an equal share, `setmaxnreg` or not, so its rows with
-// warps that only start copies have 16 rows a warp.
+// 1024 109). The sm_120f rows with a warp that only starts copies have 16 rows a warp, which an equal share of the registers holds;
+// with four such warps that give theirs away, as on Hopper, 32 would fit (D = 64: 128x64, 4 + 4p, no spills).
 //
 // Decoding (16 rows of packed heads, one query row, 8 x 8 key/value heads, 32768 keys) reads at the card's copy rate with
 // any tile tried; taken are those with the most bytes in flight in 99 KiB (D = 512: 2 panels a step 4575 GB/s, 1 panel
