@@ -184,21 +184,16 @@ unsafe fn forward_raw<T: Input, O: Element>(
     call: &RawForward,
     options: &ForwardOptions<'_>,
 ) -> Result<Report, Error> {
-    let input = |name, t: &RawTensor, scales: Option<RawScales>| {
-        if scales.is_some() && T::TYPE != InputType::F8E4M3 {
-            return Err(Refusal::ScalesUnused { tensor: name, input: T::TYPE.name() });
-        }
+    let input = |t: &RawTensor, scales: Option<RawScales>| {
         // SAFETY: the caller's.
         let scales = scales.map(|s| unsafe { Scales::device(s.address, s.strides, s.rows) });
         // SAFETY: the caller's.
         let tensor = unsafe { TensorRef::<T>::device(t.address, t.shape, t.strides) };
-        Ok(TensorRef { scales: scales.map(|scales| scales.of(t.shape)).transpose()?, ..tensor })
+        let scales = scales.map(|scales| scales.of(t.shape)).transpose()?;
+        Ok::<_, Refusal>(TensorRef { scales, ..tensor })
     };
-    let (q, k, v) = (
-        input("q", &call.q, call.scales[0])?,
-        input("k", &call.k, call.scales[1])?,
-        input("v", &call.v, call.scales[2])?,
-    );
+    let [q_scales, k_scales, v_scales] = call.scales;
+    let (q, k, v) = (input(&call.q, q_scales)?, input(&call.k, k_scales)?, input(&call.v, v_scales)?);
     // SAFETY: the caller's.
     let o = unsafe { TensorMut::<O>::device(call.out.address, call.out.shape, call.out.strides) };
     // SAFETY: the caller's.
@@ -238,7 +233,7 @@ fn tensors<'a, T: Input, O: Element>(
                 q: cast_slice(q),
                 k: cast_slice(k),
                 v: cast_slice(v),
-                scales: scales.map(|scales| scales.map(|memory| memory.slice())),
+                scales: scales.map(|scales| scales.map_or(&[][..], |memory| memory.slice())),
                 mask: mask.map(|mask| &mask.memory.slice()[..mask.bytes()]),
                 o: cast_slice_mut(o),
                 lse: lse.and_then(|lse| match lse.memory {

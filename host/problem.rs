@@ -115,8 +115,8 @@ impl Problem {
         if head_dim > MAX_HEAD_DIM {
             return Err(Error::HeadDimUnsupported { head_dim, limit: MAX_HEAD_DIM });
         }
-        // Rows are copied 16 bytes at a time; in 16 bits half of that may be all that there is of a row's end.
-        let multiple = if T::TYPE == InputType::F8E4M3 { 16 } else { 8 };
+        // Rows are copied 16 bytes at a time.
+        let multiple = 16 / T::TYPE.bytes();
         if head_dim == 0 || !head_dim.is_multiple_of(multiple) {
             return Err(Refusal::HeadDimNotMultiple { head_dim, multiple }.into());
         }
@@ -131,8 +131,12 @@ impl Problem {
             return Err(Refusal::ScaleNotFinite { scale }.into());
         }
         for (tensor, scales) in [("q", q.scales), ("k", k.scales), ("v", v.scales)] {
-            if T::TYPE == InputType::F8E4M3 && scales.is_none() {
-                return Err(Refusal::ScalesMissing { tensor }.into());
+            match (T::TYPE, scales) {
+                (InputType::F8E4M3, None) => return Err(Refusal::ScalesMissing { tensor }.into()),
+                (InputType::Sixteen(_), Some(_)) => {
+                    return Err(Refusal::ScalesUnused { tensor, input: T::TYPE.name() }.into());
+                }
+                _ => {}
             }
         }
         if T::TYPE == InputType::F8E4M3 && options.precision != Precision::Native {
@@ -227,7 +231,8 @@ impl Problem {
     pub(crate) fn spans(&self) -> [usize; 4] {
         let (q, kv) = ([self.batch, self.q_heads, self.q_len], [self.batch, self.kv_heads, self.kv_len]);
         let shapes = [q, kv, kv, q];
-        let elements = [[self.input.bytes(); 3].as_slice(), &[self.dtype.bytes()]].concat();
+        let (input, output) = (self.input.bytes(), self.dtype.bytes());
+        let elements = [input, input, input, output];
         std::array::from_fn(|i| span(shapes[i], self.operands[i].byte_strides, self.head_dim * elements[i]))
     }
 

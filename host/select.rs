@@ -21,6 +21,7 @@ pub(crate) fn select(
     build: &BuildInfo,
 ) -> Result<&'static Kernel, Error> {
     check_device(device, build)?;
+    let family = problem.family();
     let runs = |kernel: &&'static Kernel| {
         Some(kernel.arithmetic) == problem.arithmetic()
             && kernel.shared_bytes <= device.shared_bytes
@@ -28,7 +29,6 @@ pub(crate) fn select(
     };
     let kernels: Vec<_> = build.kernels.iter().copied().filter(runs).collect();
     if kernels.is_empty() {
-        let family = problem.family();
         let of_family = |kernel: &&'static Kernel| Family::of(kernel.arithmetic) == Some(family);
         let reason = match build.kernels.iter().any(of_family) {
             true => format!("this build has no such kernels for {}", device.name),
@@ -41,7 +41,6 @@ pub(crate) fn select(
         return Err(Error::FamilyUnavailable { family, reason });
     }
     let largest = kernels.iter().map(|kernel| kernel.head_dim).max().unwrap_or(0);
-    let family = problem.family();
     if family != Family::Native {
         if problem.head_dim > largest {
             return Err(Error::QuantSplitD { family, head_dim: problem.head_dim, window: largest });

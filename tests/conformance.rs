@@ -13,12 +13,13 @@ use ffpa::{
 use support::cases::{Case, LayoutKind, load};
 use support::compare::{check_lse, check_output};
 use support::layout::TestElement;
-use support::trial::{answer, backends};
+use support::suite::{run_file, suite};
+use support::trial::answer;
 
 /// One test per file of cases, and one that no file is forgotten.
-macro_rules! suite {
+macro_rules! whole_suite {
     ($($file:ident),* $(,)?) => {
-        $(#[test] fn $file() { run(stringify!($file)); })*
+        suite! { $($file),* }
 
         #[test]
         fn every_file_is_run() {
@@ -34,7 +35,7 @@ macro_rules! suite {
     };
 }
 
-suite! {
+whole_suite! {
     fully_masked_rows,
     more_queries_than_keys_causal,
     no_keys,
@@ -89,28 +90,13 @@ fn bulk_copies_meet_repeated_heads_and_batch_entries_and_no_keys() {
 }
 
 fn run(file: &str) {
-    let (mut runs, mut left_out, mut failures) = (0, 0, Vec::new());
-    for engine in backends() {
-        for case in load(file) {
-            if engine.backend() == BackendKind::Emulator && !case.emulate {
-                left_out += 1;
-                continue;
-            }
-            for result in [check::<f16>(&engine, &case), check::<bf16>(&engine, &case)] {
-                runs += 1;
-                if let Err(error) = result {
-                    failures.push(format!(
-                        "{} ({}), {case:?}: {error}",
-                        engine.backend(),
-                        engine.device().name
-                    ));
-                }
-            }
-        }
-    }
+    let left_out = |engine: &Engine, case: &Case| engine.backend() == BackendKind::Emulator && !case.emulate;
+    let tally = run_file(file, left_out, |engine, _, case| {
+        let both = [check::<f16>(engine, case), check::<bf16>(engine, case)];
+        both.map(|result| result.map(|()| 0.0)).into()
+    });
+    let (runs, left_out) = (tally.runs, tally.left_out);
     println!("{file}: {runs} runs; {left_out} cases left out, with more tiles than the emulator should run");
-    assert!(failures.is_empty(), "{} of {runs} runs failed:\n{}", failures.len(), failures.join("\n"));
-    assert!(runs > 0);
 }
 
 fn check<T: TestElement + Element>(engine: &Engine, case: &Case) -> Result<(), String> {

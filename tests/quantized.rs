@@ -6,25 +6,15 @@
 mod support;
 
 use ffpa::{
-    BackendKind, BuildInfo, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, ScoreNumbers,
-    TensorMut, TensorRef, ValueScales, bf16, f16, ffpa_forward, plan,
+    Element, Engine, ForwardOptions, Fp8, Lse, Precision, ScoreNumbers, TensorMut, TensorRef, ValueScales,
+    bf16, f16, ffpa_forward,
 };
-use support::cases::{Case, load};
-use support::compare::difference;
+use support::cases::Case;
+use support::eight_bits::{compare, leaves_out, recipe, report};
 use support::inputs::Normal;
 use support::layout::TestElement;
-use support::quantized::Recipe;
-use support::reference::{Answer, Call};
+use support::suite::{run_file, suite};
 use support::trial::{answer, backends};
-
-/// The largest head dim of the default window.
-const WINDOW: usize = 224;
-
-macro_rules! suite {
-    ($($file:ident),* $(,)?) => {
-        $(#[test] fn $file() { run(stringify!($file)); })*
-    };
-}
 
 suite! {
     fp8,
@@ -59,77 +49,29 @@ fn recipes() -> [Fp8; 4] {
 }
 
 fn run(file: &str) {
-    let (mut runs, mut left_out, mut failures, mut worst) = (0, 0, Vec::new(), 0.0_f64);
-    for engine in backends() {
-        for (number, case) in load(file).into_iter().enumerate() {
-            let masked = case.mask.is_some() || case.dropout.is_some();
-            if engine.backend() == BackendKind::Emulator && !case.emulate || case.d > WINDOW || masked {
-                left_out += 1;
-                continue;
-            }
-            // Two of the recipes for each case, in one type or the other: all take turns.
-            for which in [number % 4, (number + 1) % 4] {
-                let recipe = recipes()[which];
-                let result = match number / 2 % 2 {
-                    0 => check::<f16>(&engine, &case, recipe),
-                    _ => check::<bf16>(&engine, &case, recipe),
-                };
-                runs += 1;
-                match result {
-                    Ok(row) => worst = worst.max(row),
-                    Err(error) => {
-                        let name = &engine.device().name;
-                        failures
-                            .push(format!("{} ({name}), {recipe:?}, {case:?}: {error}", engine.backend()));
-                    }
-                }
-            }
-        }
-    }
-    println!("{file}: {runs} runs, worst row {worst:.4}; {left_out} cases left out: head dims, masks, tiles");
-    assert!(failures.is_empty(), "{} of {runs} runs failed:\n{}", failures.len(), failures.join("\n"));
-    assert!(runs > 0);
+    let tally = run_file(file, leaves_out, |engine, number, case| {
+        // Two of the recipes for each case, in one type or the other: all take turns.
+        let both = [number % 4, (number + 1) % 4].map(|which| {
+            let recipe = recipes()[which];
+            let result = match number / 2 % 2 {
+                0 => check::<f16>(engine, case, recipe),
+                _ => check::<bf16>(engine, case, recipe),
+            };
+            result.map_err(|error| format!("{recipe:?}: {error}"))
+        });
+        both.into()
+    });
+    report(file, tally);
 }
 
 fn check<T: TestElement + Element>(engine: &Engine, case: &Case, fp8: Fp8) -> Result<f64, String> {
     let precision = Precision::Fp8(fp8);
     let (call, answer) = answer::<T>(engine, case, precision)?;
-    let sizes = [case.batch, case.heads, case.kv_heads(), case.q_len, case.kv_len(), case.d];
-    let mut problem = Problem::contiguous(T::DTYPE, sizes);
-    (problem.precision, problem.causal, problem.lse) = (precision, case.causal, true);
-    let plan = plan(&problem, engine.device(), &BuildInfo::current()).map_err(|e| e.to_string())?;
-    let recipe = Recipe::of(&plan, engine.device());
+    let recipe = recipe(engine, case, T::DTYPE, |problem| problem.precision = precision)?;
     let mut simulated = call.quantized(&recipe);
     simulated.o.iter_mut().for_each(|o| *o = T::from_f64(*o).to_f64());
     compare(&answer, &simulated, &call, engine.backend(), recipe.int8)
         .map_err(|e| format!("{}: {e}", T::NAME))
-}
-
-/// The error of the worst row, relative to the simulation.
-fn compare(
-    got: &Answer,
-    simulated: &Answer,
-    call: &Call,
-    backend: BackendKind,
-    int8: bool,
-) -> Result<f64, String> {
-    let tight = if int8 || backend != BackendKind::Cuda { 2e-3 } else { 1e-2 };
-    let close = difference(&got.o, &simulated.o)?;
-    if close.relative > tight {
-        return Err(format!("{:.2e} from the simulation, allowed {tight:.0e}", close.relative));
-    }
-    let lse = difference(&got.lse, &simulated.lse).map_err(|e| format!("lse: {e}"))?;
-    if lse.relative > 2e-3 {
-        return Err(format!("lse: {:.2e} from the simulation", lse.relative));
-    }
-    let exact = call.exact();
-    let (own, fair) = (difference(&got.o, &exact.o)?, difference(&simulated.o, &exact.o)?);
-    if own.relative > 1.15 * fair.relative {
-        return Err(format!("error {:.3e}, the recipe's own is {:.3e}", own.relative, fair.relative));
-    }
-    let rows = got.o.chunks(call.head_dim).zip(simulated.o.chunks(call.head_dim));
-    let worst = rows.map(|(got, simulated)| difference(got, simulated).map(|d| d.relative));
-    worst.collect::<Result<Vec<_>, _>>().map(|rows| rows.into_iter().fold(0.0, f64::max))
 }
 
 /// The mean key is subtracted whether or not anybody asks for what it would have added to the log-sum-exp.

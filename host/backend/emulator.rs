@@ -53,8 +53,10 @@ impl Backend for Emulator {
         let [q, k, v, o] = [0, 1, 2, 3].map(|i| buffers[i].address());
         let mut at = Addresses { q, k, v, o, ..Addresses::default() };
         for (i, name) in ["q's scales", "k's scales", "v's scales"].into_iter().enumerate() {
-            let Some(scales) = scales[i] else { continue };
-            let buffer = Buffer::read_only(name, bytemuck::cast_slice(scales));
+            if scales[i].is_empty() {
+                continue;
+            }
+            let buffer = Buffer::read_only(name, bytemuck::cast_slice(scales[i]));
             at.scales[i] = buffer.address();
             buffers.push(buffer);
         }

@@ -105,8 +105,8 @@ pub(crate) struct HostTensors<'a> {
     pub q: &'a [u8],
     pub k: &'a [u8],
     pub v: &'a [u8],
-    /// Of Q, K and V.
-    pub scales: [Option<&'a [f32]>; 3],
+    /// Of Q, K and V; empty where there are none.
+    pub scales: [&'a [f32]; 3],
     pub mask: Option<&'a [u8]>,
     pub o: &'a mut [u8],
     pub lse: Option<&'a mut [f32]>,

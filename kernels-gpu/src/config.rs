@@ -85,7 +85,7 @@ impl Arithmetic {
         }
     }
 
-    /// Whether tensors are brought to other numbers first.
+    /// Whether its numbers are quantised ones, which have scales.
     pub const fn is_quantized(self) -> bool {
         matches!(self, Arithmetic::E4m3 | Arithmetic::Int8)
     }

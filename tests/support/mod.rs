@@ -4,10 +4,12 @@
 pub mod cases;
 pub mod compare;
 pub mod dropout;
+pub mod eight_bits;
 pub mod elements;
 pub mod inputs;
 pub mod layout;
 pub mod mask;
 pub mod quantized;
 pub mod reference;
+pub mod suite;
 pub mod trial;

@@ -45,7 +45,6 @@ pub enum Sharing {
 struct TestScales {
     sharing: Sharing,
     data: Vec<f32>,
-    heads: usize,
     rows: usize,
     blocks: usize,
 }
@@ -57,15 +56,16 @@ impl TestScales {
         let blocks = length.div_ceil(rows);
         let count = if let Sharing::Tensor = sharing { 1 } else { batch * heads * blocks };
         let data = normal.vec(count, 1.0).into_iter().map(|x| 0.01 * 2.0_f32.powf(x as f32)).collect();
-        TestScales { sharing, data, heads, rows, blocks }
+        TestScales { sharing, data, rows, blocks }
     }
 
-    fn of(&self, batch: usize, head: usize, row: usize) -> f64 {
-        let index = match self.sharing {
+    /// That of each row, `[batch, heads, length]`.
+    fn of_rows(&self, [batch, heads, length, _]: [usize; 4]) -> Vec<f64> {
+        let scale = |row: usize| match self.sharing {
             Sharing::Tensor => 0,
-            _ => (batch * self.heads + head) * self.blocks + row / self.rows,
+            _ => row / length * self.blocks + row % length / self.rows,
         };
-        f64::from(self.data[index])
+        (0..batch * heads * length).map(|row| f64::from(self.data[scale(row)])).collect()
     }
 
     fn view(&self) -> Scales<'_> {
@@ -106,13 +106,13 @@ where
     let q_shape = [batch, q_heads, case.q_len, d];
     let kv_shape = [batch, kv_heads, case.kv_len(), d];
     let mut normal = Normal::new(case.seed);
-    let sample = |normal: &mut Normal, shape: [usize; 4], spread: f64, offset: f64| -> Vec<f64> {
+    let mut sample = |shape: [usize; 4], spread: f64, offset: f64| -> Vec<f64> {
         let values = normal.vec(shape.iter().product(), spread);
         values.into_iter().map(|x| x + offset).collect()
     };
-    let q = sample(&mut normal, q_shape, case.spread, 0.0);
-    let mut k = sample(&mut normal, kv_shape, case.spread, 0.0);
-    let mut v = sample(&mut normal, kv_shape, 1.0, case.v_offset);
+    let q = sample(q_shape, case.spread, 0.0);
+    let mut k = sample(kv_shape, case.spread, 0.0);
+    let mut v = sample(kv_shape, 1.0, case.v_offset);
     // What repeats, and in what.
     let head = case.kv_len() * d;
     let (repeated, in_each) = match case.layout {
@@ -128,33 +128,21 @@ where
     }
 
     // What numbers in memory are, and what they stand for.
-    let shapes = [q_shape, kv_shape, kv_shape];
     let mut scaled = |shape: [usize; 4], sharing: Option<Sharing>, values: Vec<f64>| {
-        let [_, heads, length, d] = shape;
         let scales = sharing.map(|sharing| TestScales::new(sharing, shape, &mut normal));
-        let scale = |i: usize| {
-            let row = i / d;
-            let (head, row) = (row / length, row % length);
-            scales.as_ref().map_or(1.0, |scales| scales.of(head / heads, head % heads, row))
-        };
-        let stored = values.iter().enumerate().map(|(i, x)| T::from_f64(x / scale(i)).to_f64());
+        let count = shape[..3].iter().product();
+        let rows = scales.as_ref().map_or(vec![1.0; count], |scales| scales.of_rows(shape));
+        let stored = values.iter().enumerate().map(|(i, x)| T::from_f64(x / rows[i / d]).to_f64());
         let stored: Vec<f64> = stored.collect();
-        let meant: Vec<f64> = stored.iter().enumerate().map(|(i, x)| x * scale(i)).collect();
-        (stored, meant, scales)
+        let meant: Vec<f64> = stored.iter().enumerate().map(|(i, x)| x * rows[i / d]).collect();
+        (stored, meant, scales, rows)
     };
-    let (q_stored, q, q_scales) = scaled(q_shape, sharing[0], q);
-    let (k_stored, k, k_scales) = scaled(kv_shape, sharing[1], k);
-    let (v_stored, v, v_scales) = scaled(kv_shape, sharing[2], v);
-    let scales = [q_scales, k_scales, v_scales];
-    let rows = [0, 1, 2].map(|i: usize| {
-        let [batch, heads, length, _] = shapes[i];
-        let scale = |row: usize| {
-            let (head, row) = (row / length, row % length);
-            scales[i].as_ref().map_or(1.0, |scales| scales.of(head / heads, head % heads, row))
-        };
-        (0..batch * heads * length).map(scale).collect::<Vec<_>>()
-    });
-    let inputs = Inputs::<T>::new(case.layout, shapes, [&q_stored, &k_stored, &v_stored]);
+    let (q_stored, q, q_scales, q_rows) = scaled(q_shape, sharing[0], q);
+    let (k_stored, k, k_scales, k_rows) = scaled(kv_shape, sharing[1], k);
+    let (v_stored, v, v_scales, v_rows) = scaled(kv_shape, sharing[2], v);
+    let (scales, rows) = ([q_scales, k_scales, v_scales], [q_rows, k_rows, v_rows]);
+    let inputs =
+        Inputs::<T>::new(case.layout, [q_shape, kv_shape, kv_shape], [&q_stored, &k_stored, &v_stored]);
     let scores = [batch, q_heads, case.q_len, case.kv_len()];
     let mask = case.mask.as_ref().map(|mask| MaskData::new(scores, mask, case.seed));
     let first = run::<T, O>(engine, case, precision, (&inputs, &scales), mask.as_ref(), q_shape)?;

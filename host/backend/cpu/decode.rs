@@ -4,13 +4,13 @@ use ffpa_kernels_gpu::abi::{Matrices, Scale};
 use float8::F8E4M3;
 use rayon::prelude::*;
 
-use super::Rows;
 use super::quantize::Quantized;
+use super::{Rows, Source};
 use crate::plan::Plan;
 
 impl Quantized {
     /// Of a call's tensors and their scales, contiguous, as `plan`'s kernel sees them.
-    pub fn decoded(plan: &Plan, [q, k, v]: [&[F8E4M3]; 3], scales: [Option<&[f32]>; 3]) -> Self {
+    pub fn decoded(plan: &Plan, [q, k, v]: [&[F8E4M3]; 3], scales: [&[f32]; 3]) -> Self {
         let (params, problem) = (&plan.params, &plan.problem);
         let matrices = |data, matrices, heads, scale, scales| {
             decode(data, matrices, [problem.batch, heads, problem.head_dim], scale, scales)
@@ -31,7 +31,7 @@ fn decode(
     matrices: &Matrices,
     [batch, heads, columns]: [usize; 3],
     scale: &Scale,
-    scales: Option<&[f32]>,
+    scales: &[f32],
 ) -> Vec<f32> {
     let rows = matrices.rows as usize;
     let mut decoded = vec![0.0; batch * heads * rows * columns];
@@ -41,8 +41,9 @@ fn decode(
         let first = batch * scale.batch_stride as usize + head * scale.head_stride as usize;
         for (row, to) in to.chunks_mut(columns).enumerate() {
             let place = first + row / scale.rows as usize * scale.block_stride as usize;
-            let factor = scales.map_or(1.0, |scales| scales[place / size_of::<f32>()]);
-            to.iter_mut().zip(from.row(row)).for_each(|(to, x)| *to = x.to_f32() * factor);
+            let factor = scales[place / size_of::<f32>()];
+            F8E4M3::widen(from.row(row), to);
+            to.iter_mut().for_each(|x| *x *= factor);
         }
     });
     decoded

@@ -138,8 +138,8 @@ impl Cuda {
 
         let mask = tensors.mask.unwrap_or(&[]);
         let spans = plan.problem.scale_spans();
-        let scales = |i: usize| tensors.scales[i].map_or(&[][..], bytemuck::cast_slice::<f32, u8>);
-        let [q_scales, k_scales, v_scales] = [0, 1, 2].map(|i| &scales(i)[..spans[i]]);
+        let scales = |i: usize| &bytemuck::cast_slice::<f32, u8>(tensors.scales[i])[..spans[i]];
+        let [q_scales, k_scales, v_scales] = [0, 1, 2].map(scales);
 
         let inputs = [q, k, v, mask, q_scales, k_scales, v_scales];
         let sizes = inputs.iter().map(|input| input.len()).chain([o.len(), lse.len(), plan.workspace_bytes]);

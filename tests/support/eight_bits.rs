@@ -1,0 +1,71 @@
+//! What the suites in eight bits share: which cases they leave out, and how a result is held to a simulation of the recipe.
+
+use ffpa::{BackendKind, BuildInfo, Dtype, Engine, Problem, plan};
+
+use super::cases::Case;
+use super::compare::difference;
+use super::quantized::Recipe;
+use super::reference::{Answer, Call};
+use super::suite::Tally;
+
+/// The largest head dim of the default window.
+const WINDOW: usize = 224;
+
+/// Whether kernels in eight bits do not take a case, or the emulator is not to run it.
+pub fn leaves_out(engine: &Engine, case: &Case) -> bool {
+    let modified = case.mask.is_some() || case.dropout.is_some();
+    engine.backend() == BackendKind::Emulator && !case.emulate || case.d > WINDOW || modified
+}
+
+/// Says what a file of cases came to.
+pub fn report(file: &str, Tally { runs, left_out, worst }: Tally) {
+    println!("{file}: {runs} runs, worst row {worst:.4}; {left_out} cases left out: head dims, masks, tiles");
+}
+
+/// What a case's plan does, with an output of `dtype`; `change` makes a problem in eight bits of a native one.
+///
+/// # Errors
+/// If there is no plan.
+pub fn recipe(
+    engine: &Engine,
+    case: &Case,
+    dtype: Dtype,
+    change: impl FnOnce(&mut Problem),
+) -> Result<Recipe, String> {
+    let sizes = [case.batch, case.heads, case.kv_heads(), case.q_len, case.kv_len(), case.d];
+    let mut problem = Problem::contiguous(dtype, sizes);
+    (problem.causal, problem.lse) = (case.causal, true);
+    change(&mut problem);
+    let plan = plan(&problem, engine.device(), &BuildInfo::current()).map_err(|e| e.to_string())?;
+    Ok(Recipe::of(&plan, engine.device()))
+}
+
+/// The error of the worst row, relative to the simulation; `int8` if that has Q and K in integers.
+///
+/// # Errors
+/// If the result is further from the simulation, or from exact attention, than it may be.
+pub fn compare(
+    got: &Answer,
+    simulated: &Answer,
+    call: &Call,
+    backend: BackendKind,
+    int8: bool,
+) -> Result<f64, String> {
+    let tight = if int8 || backend != BackendKind::Cuda { 2e-3 } else { 1e-2 };
+    let close = difference(&got.o, &simulated.o)?;
+    if close.relative > tight {
+        return Err(format!("{:.2e} from the simulation, allowed {tight:.0e}", close.relative));
+    }
+    let lse = difference(&got.lse, &simulated.lse).map_err(|e| format!("lse: {e}"))?;
+    if lse.relative > 2e-3 {
+        return Err(format!("lse: {:.2e} from the simulation", lse.relative));
+    }
+    let exact = call.exact();
+    let (own, fair) = (difference(&got.o, &exact.o)?, difference(&simulated.o, &exact.o)?);
+    if own.relative > 1.15 * fair.relative {
+        return Err(format!("error {:.3e}, the recipe's own is {:.3e}", own.relative, fair.relative));
+    }
+    let rows = got.o.chunks(call.head_dim).zip(simulated.o.chunks(call.head_dim));
+    let worst = rows.map(|(got, simulated)| difference(got, simulated).map(|d| d.relative));
+    worst.collect::<Result<Vec<_>, _>>().map(|rows| rows.into_iter().fold(0.0, f64::max))
+}
