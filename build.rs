@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use ffpa_kernels_gpu::catalog::{
-    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZES, Quantize,
+    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZES, Quantize, Stage,
 };
 use ffpa_kernels_gpu::config::Arch;
 
@@ -73,10 +73,14 @@ fn chosen() -> Result<Vec<Entry>, String> {
             && (kernel.arithmetic.is_quantized() || head_dims.contains(&kernel.head_dim))
     });
     let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
-    let quantizes = QUANTIZES.iter().filter(|_| has(true)).map(Quantize::entry);
+    let wide = |quantize: &Quantize| quantize.stage == Stage::Rows && quantize.head_dim > QUANTIZED_HEAD_DIM;
+    let quantizes = QUANTIZES.iter().filter(|q| has(true) && !wide(q)).map(Quantize::entry);
     let entries = kernels.map(Kernel::entry).chain(combines).chain(quantizes);
     Ok(entries.filter(|entry| wanted(entry.arch)).collect())
 }
+
+/// The largest head dim of which rows are quantised: there are no forward kernels for larger ones in eight bits.
+const QUANTIZED_HEAD_DIM: usize = 256;
 
 /// The families, by name: native kernels first.
 const FAMILIES: [&str; 2] = ["native", "fp8"];

@@ -210,6 +210,8 @@ mod tests {
     use crate::plan::plan;
     use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
     use crate::problem::Problem;
+    use crate::quantization::Quantization;
+    use ffpa_kernels_gpu::catalog::QUANTIZES;
     use ffpa_kernels_gpu::config::Dtype;
 
     /// Numbers without pattern, some of them large.
@@ -235,24 +237,34 @@ mod tests {
         assert!(other.is_none(), "{what}: {other:?} is {:?}", other.map(|i| (got[i], want[i])));
     }
 
+    /// Parameters of some forward kernel, in which addresses come.
+    fn forward() -> Params {
+        let problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, 1, 1, 64]);
+        let emulator = Emulator::new(Arch::Sm89, 1);
+        plan(&problem, emulator.device(), &BuildInfo::current()).expect("there is a kernel").params
+    }
+
     fn check(recipe: Fp8, sizes: [usize; 6]) {
         let [batch, q_heads, kv_heads, q_len, kv_len, d] = sizes;
         let mut problem = Problem::contiguous(Dtype::Bf16, sizes);
         problem.precision = Precision::Fp8(recipe);
         let emulator = Emulator::new(Arch::Sm89, 1);
-        let plan = plan(&problem, emulator.device(), BuildInfo::here()).expect("there is a kernel");
-        let quantization = plan.quantization.as_ref().expect("it quantises");
+        // Whatever the build: there may be no forward kernel for what is quantised here.
+        let build = BuildInfo { quantizes: QUANTIZES.iter().collect(), ..BuildInfo::current() };
+        let quantization = Quantization::of(&problem, emulator.device(), &build).expect("there is a kernel");
+        let quantization = quantization.expect("it quantises");
         let q = samples(batch * q_heads * q_len * d, 1);
         let [k, v] = [2, 3].map(|seed| samples(batch * kv_heads * kv_len * d, seed));
-        let mut workspace = vec![u128::MAX; plan.workspace_bytes.div_ceil(16)];
+        let mut workspace = vec![u128::MAX; quantization.bytes.div_ceil(16)];
         let (params, base) = {
             let tensors = [("q", &q), ("k", &k), ("v", &v)];
             let mut buffers: Vec<_> =
                 tensors.map(|(name, data)| Buffer::read_only(name, bytemuck::cast_slice(data))).into();
             buffers.push(Buffer::read_write("workspace", bytemuck::cast_slice_mut(&mut workspace)));
             let [q, k, v, workspace] = [0, 1, 2, 3].map(|i| buffers[i].address());
-            let params = plan.place(&Addresses { q, k, v, workspace, ..Addresses::default() }).quantize;
-            let params = params.expect("it quantises");
+            let mut forward = forward();
+            (forward.q.base, forward.k.base, forward.v.base) = (q, k, v);
+            let params = quantization.place(workspace, &mut forward);
             let buffers = Buffers(buffers);
             for (kernel, grid) in quantization.launches() {
                 emulator.quantize(kernel, grid, &params, &buffers).expect("it runs");
@@ -309,9 +321,15 @@ mod tests {
             fp8.with_smooth_k(false).with_value_scales(ValueScales::Block),
         ];
         for recipe in recipes {
-            for sizes in
-                [[1, 2, 1, 70, 700, 128], [2, 2, 2, 33, 65, 72], [1, 1, 1, 1, 1300, 224], [1, 1, 1, 5, 3, 8]]
-            {
+            for sizes in [
+                [1, 2, 1, 70, 700, 128],
+                [2, 2, 2, 33, 65, 72],
+                [1, 1, 1, 1, 1300, 224],
+                [1, 1, 1, 5, 3, 8],
+                [1, 2, 1, 37, 190, 320],
+                [1, 1, 1, 66, 530, 512],
+                [1, 2, 2, 9, 75, 1000],
+            ] {
                 check(recipe, sizes);
             }
         }

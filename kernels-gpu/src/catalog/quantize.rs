@@ -41,14 +41,14 @@ impl Quantize {
 
     /// Steps in which a warp goes over its rows of a block.
     pub const fn steps(&self) -> usize {
-        rows::ROWS * (self.head_dim / 8) / (32 * rows::PASSES)
+        rows::steps(self.head_dim)
     }
 
     /// Its entry.
     pub fn entry(&self) -> Entry {
         let (shared_bytes, barriers) = match self.stage {
             Stage::Statistics => (statistics::SHARED_BYTES, statistics::BARRIERS),
-            Stage::Rows => (rows::SHARED_BYTES, rows::BARRIERS),
+            Stage::Rows => (rows::shared_bytes(self.head_dim), rows::BARRIERS),
         };
         Entry {
             name: self.name,
@@ -82,20 +82,26 @@ macro_rules! quantizes {
     };
 
     (@run Statistics $d:literal) => { statistics::statistics };
-    (@run Rows $d:literal) => { rows::quantize::<_, { $d / 8 }, { rows::PASSES }> };
+    (@run Rows $d:literal) => { rows::quantize::<_, { rows::lanes($d) }, { rows::pieces($d) }, { rows::passes($d) }> };
 }
 
 quantizes! {
     statistics_sm89: Sm89 Statistics D 1024 min_blocks 3;
     quantize_64_sm89: Sm89 Rows D 64 min_blocks 5;
-    quantize_128_sm89: Sm89 Rows D 128 min_blocks 5;
-    quantize_256_sm89: Sm89 Rows D 256 min_blocks 5;
+    quantize_128_sm89: Sm89 Rows D 128 min_blocks 3;
+    quantize_256_sm89: Sm89 Rows D 256 min_blocks 2;
+    quantize_512_sm89: Sm89 Rows D 512 min_blocks 3;
+    quantize_1024_sm89: Sm89 Rows D 1024 min_blocks 3;
     statistics_sm90a: Sm90a Statistics D 1024 min_blocks 3;
     quantize_64_sm90a: Sm90a Rows D 64 min_blocks 5;
-    quantize_128_sm90a: Sm90a Rows D 128 min_blocks 5;
-    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 5;
+    quantize_128_sm90a: Sm90a Rows D 128 min_blocks 3;
+    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 2;
+    quantize_512_sm90a: Sm90a Rows D 512 min_blocks 3;
+    quantize_1024_sm90a: Sm90a Rows D 1024 min_blocks 3;
     statistics_sm120f: Sm120f Statistics D 1024 min_blocks 3;
-    quantize_64_sm120f: Sm120f Rows D 64 min_blocks 5;
-    quantize_128_sm120f: Sm120f Rows D 128 min_blocks 5;
-    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 5;
+    quantize_64_sm120f: Sm120f Rows D 64 min_blocks 4;
+    quantize_128_sm120f: Sm120f Rows D 128 min_blocks 3;
+    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 2;
+    quantize_512_sm120f: Sm120f Rows D 512 min_blocks 3;
+    quantize_1024_sm120f: Sm120f Rows D 1024 min_blocks 3;
 }

@@ -8,14 +8,14 @@
 //!
 //! A quantised tensor is `[batch, heads, rows, head_dim rounded up to 16]`.
 
+mod columns;
 pub mod rows;
 pub mod statistics;
 
 use cuda_std::Warp;
 
 use crate::abi::{Columns, QuantizeParams};
-use crate::config::Dtype;
-use crate::format::{Bf16, Element, F16};
+use crate::format::Element;
 
 /// Columns of a chunk of 16 bytes of the source.
 pub const COLUMNS: usize = 8;
@@ -28,11 +28,8 @@ type Eight<W> = [<W as Warp>::F32; COLUMNS];
 
 /// A chunk of a source, widened.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-fn unpack<W: Warp>(warp: W, dtype: Dtype, words: [W::U32; 4]) -> Eight<W> {
-    let [[a, b], [c, d], [e, f], [g, h]] = match dtype {
-        Dtype::F16 => words.map(|word| <F16 as Element>::unpack(warp, word)),
-        Dtype::Bf16 => words.map(|word| <Bf16 as Element>::unpack(warp, word)),
-    };
+fn unpack<W: Warp, E: Element>(warp: W, words: [W::U32; 4]) -> Eight<W> {
+    let [[a, b], [c, d], [e, f], [g, h]] = words.map(|word| E::unpack(warp, word));
     [a, b, c, d, e, f, g, h]
 }
 

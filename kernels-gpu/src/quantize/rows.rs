@@ -2,13 +2,17 @@
 //!
 //! A CTA has some blocks of [`BLOCK`] rows of one head of Q, K or V, and goes over them one by one. Warp `w` has the rows whose
 //! number modulo 8 is `2 w` or `2 w + 1`: of a block of keys, those that share a [scale](crate::scales). A row's lanes stand
-//! side by side, eight columns each; where a row has fewer than 32 chunks, several rows stand side by side too.
+//! side by side, and each has every so many-th chunk of eight columns: its pieces. Other rows stand beside it.
+
+use core::marker::PhantomData;
 
 use cuda_std::Warp;
 
 use super::statistics::source;
-use super::{COLUMNS, Eight, columns_of, unpack};
-use crate::abi::{Columns, QuantizeParams};
+use super::{COLUMNS, Eight, unpack};
+use crate::abi::{Columns, Matrices, QuantizeParams};
+use crate::config::Dtype;
+use crate::format::{Bf16, Element, F16};
 use crate::scales::BLOCK;
 use crate::schedule::divide;
 use crate::tile::GlobalTile;
@@ -17,12 +21,43 @@ use crate::tile::GlobalTile;
 pub const WARPS: usize = 4;
 /// Rows of a block that are a warp's.
 pub const ROWS: usize = BLOCK / WARPS;
-/// Chunks of a lane that are in flight together.
-pub const PASSES: usize = 4;
-/// Dynamic shared memory of a CTA: a float for each warp.
-pub const SHARED_BYTES: usize = 4 * WARPS;
-/// Barriers in the code: two around what the warps of a block of V tell each other.
-pub const BARRIERS: usize = 2;
+/// Barriers in the code, for each type of sources: after means for queries, after those for keys, after what is known of columns
+/// of values, and two around what the warps of a block of values tell each other.
+pub const BARRIERS: usize = 2 * 5;
+
+/// Dynamic shared memory of a CTA: a float for each warp, and two for each column.
+pub const fn shared_bytes(head_dim: usize) -> usize {
+    4 * WARPS + 2 * 4 * head_dim
+}
+
+/// Lanes of a row. The fewer, the fewer a row's magnitude is gathered from; but each holds more columns' means.
+pub const fn lanes(head_dim: usize) -> usize {
+    match head_dim {
+        ..=64 => 8,
+        ..=128 => 16,
+        _ => 32,
+    }
+}
+
+/// Chunks of a row that are a lane's.
+pub const fn pieces(head_dim: usize) -> usize {
+    head_dim / (COLUMNS * lanes(head_dim))
+}
+
+/// Rows of a lane that are in flight together: of short rows all of a block's.
+pub const fn passes(head_dim: usize) -> usize {
+    match head_dim {
+        ..=64 => 4,
+        ..=256 => 8,
+        ..=512 => 4,
+        _ => 2,
+    }
+}
+
+/// Steps in which a warp goes over its rows of a block.
+pub const fn steps(head_dim: usize) -> usize {
+    ROWS * lanes(head_dim) / (32 * passes(head_dim))
+}
 
 /// Magnitudes up to this are taken for zero: what brings them to the largest number would be no finite float.
 pub const LEAST: f32 = f32::from_bits((127 - 100) << 23);
@@ -30,107 +65,178 @@ pub const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 /// The largest e4m3, and the largest integer whose negative is one too.
 const LARGEST: [f32; 2] = [448.0, 127.0];
 
-/// One CTA's work, for head dims of at most `8 LANES` columns. A warp's share of a block is `params.steps` times `PASSES` times
-/// `32 / LANES` rows, of which a step's are in flight together: what has to be known of all before any is stored is found in a
-/// first walk over them, and the second finds them in the first-level cache. Steps are counted at run time: unrolled, all of
-/// them would be in registers together.
+/// One CTA's work, for head dims of at most `8 LANES PIECES` columns. A warp's share of a block is `params.steps` times `PASSES`
+/// times `32 / LANES` rows, of which a step's are in flight together. Steps are counted at run time: unrolled, all of them
+/// would be in registers together.
 ///
 /// # Safety
 /// `params` describes live buffers, as [`QuantizeParams`] documents, with the statistics that it asks for, and the grid has a
 /// CTA for each group of blocks of each head of Q, then K, then V.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn quantize<W: Warp, const LANES: usize, const PASSES: usize>(warp: W, params: &QuantizeParams) {
-    const { assert!((ROWS * LANES).is_multiple_of(32 * PASSES) && LANES.is_power_of_two() && LANES <= 32) };
-    let block = warp.block_idx_x();
-    let cta = Cta::<W, LANES, PASSES> { warp, params };
-    let (q_blocks, kv_blocks) = (params.q_blocks, params.kv_blocks);
-    let (q_ctas, kv_ctas) =
-        (params.batch * params.q_heads * q_blocks, params.batch * params.kv_heads * kv_blocks);
-    // SAFETY: the caller's, here and below.
+pub unsafe fn quantize<W: Warp, const LANES: usize, const PIECES: usize, const PASSES: usize>(
+    warp: W,
+    params: &QuantizeParams,
+) {
+    // Known from here on: a branch at each chunk would keep loads and arithmetic from overlapping.
+    // SAFETY: the caller's.
     unsafe {
-        if block < q_ctas {
-            cta.queries(divide(block, q_blocks));
-        } else if block - q_ctas < kv_ctas {
-            cta.keys(divide(block - q_ctas, kv_blocks));
-        } else {
-            cta.values(divide(block - q_ctas - kv_ctas, kv_blocks));
+        match params.source {
+            Dtype::F16 => Cta::<W, F16, LANES, PIECES, PASSES>::new(warp, params).run(),
+            Dtype::Bf16 => Cta::<W, Bf16, LANES, PIECES, PASSES>::new(warp, params).run(),
         }
     }
 }
 
-struct Cta<'a, W, const LANES: usize, const PASSES: usize> {
-    warp: W,
-    params: &'a QuantizeParams,
+pub(super) struct Cta<'a, W, E, const LANES: usize, const PIECES: usize, const PASSES: usize> {
+    pub(super) warp: W,
+    pub(super) params: &'a QuantizeParams,
+    element: PhantomData<E>,
 }
 
-/// The rows of a step: by pass, a chunk of a row each, as it came, so that registers hold many in flight.
-struct Rows<W: Warp, const PASSES: usize> {
+/// A number for each column of a lane's.
+type ByColumn<W, const PIECES: usize> = [Eight<W>; PIECES];
+
+/// Q, K or V: what it is, where its bytes go, and its heads.
+struct Kind<'a> {
+    matrices: &'a Matrices,
+    to: u64,
+    heads: u32,
+}
+
+/// A block of rows.
+struct Block {
+    /// Its number in its head.
+    number: u32,
+    /// Its rows, as they come.
+    from: GlobalTile,
+    /// Address of its rows' bytes.
+    to: u64,
+    /// The number of its first row among those of all heads.
+    row: u64,
+}
+
+/// The rows of a step, as they came: by pass a row's pieces.
+struct Rows<W: Warp, const PIECES: usize, const PASSES: usize> {
     step: u32,
-    words: [[W::U32; 4]; PASSES],
+    words: [[[W::U32; 4]; PIECES]; PASSES],
     exist: [W::Bool; PASSES],
-    mean: Eight<W>,
 }
 
-impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES> {
-    /// This lane's chunk of a row.
+impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize>
+    Cta<'a, W, E, LANES, PIECES, PASSES>
+{
+    /// Steps of a block, if they are counted here.
+    const ONE_STEP: bool = ROWS * LANES == 32 * PASSES;
+
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn chunk(&self) -> W::U32 {
-        self.warp.lane_id() & (LANES as u32 - 1)
+    fn new(warp: W, params: &'a QuantizeParams) -> Self {
+        const { assert!((ROWS * LANES).is_multiple_of(32 * PASSES) && LANES.is_power_of_two() && LANES <= 32) };
+        Cta { warp, params, element: PhantomData }
     }
 
-    /// The row, in its block, that is this lane's in a pass of a step.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn row(&self, step: u32, pass: usize) -> W::U32 {
-        let first = (step * PASSES as u32 + pass as u32) * (32 / LANES as u32);
-        let number = self.warp.lane_id() / LANES as u32 + first;
+    #[track_caller]
+    unsafe fn run(&self) {
+        let (block, params) = (self.warp.block_idx_x(), self.params);
+        let (q_blocks, kv_blocks) = (params.q_blocks, params.kv_blocks);
+        let (q_ctas, kv_ctas) =
+            (params.batch * params.q_heads * q_blocks, params.batch * params.kv_heads * kv_blocks);
+        // SAFETY: the caller's, here and below.
+        unsafe {
+            if block < q_ctas {
+                self.queries(divide(block, q_blocks));
+            } else if block - q_ctas < kv_ctas {
+                self.keys(divide(block - q_ctas, kv_blocks));
+            } else {
+                self.values(divide(block - q_ctas - kv_ctas, kv_blocks));
+            }
+        }
+    }
+
+    /// One of this lane's chunks of a row.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub(super) fn chunk(&self, piece: usize) -> W::U32 {
+        (self.warp.lane_id() & (LANES as u32 - 1)) + (LANES * piece) as u32
+    }
+
+    /// This lane's first row of a block.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn first_row(&self) -> W::U32 {
+        let number = self.warp.lane_id() / LANES as u32;
         ((number >> 1) << 3) + (number & 1) + 2 * self.warp.warp_id()
     }
 
-    /// Whether this lane's chunk has columns.
+    /// How far behind its first row a lane's row in a pass of a step is.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn column_exists(&self) -> W::Bool {
-        self.warp.less(self.chunk(), self.warp.splat(self.params.head_dim / COLUMNS as u32))
+    fn distance(&self, step: u32, pass: usize) -> u32 {
+        let number = (step * PASSES as u32 + pass as u32) * (32 / LANES as u32);
+        ((number >> 1) << 3) + (number & 1)
     }
 
-    /// The warp's rows, in a step, of the block that `from` begins with, from which `mean` is to be subtracted.
+    /// Steps of a block.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn steps(&self) -> u32 {
+        if Self::ONE_STEP { 1 } else { self.params.steps }
+    }
+
+    /// A block's rows of a step.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn load(&self, from: &GlobalTile, step: u32, mean: &Eight<W>) -> Rows<W, PASSES> {
+    unsafe fn load(&self, block: &Block, step: u32) -> Rows<W, PIECES, PASSES> {
         let warp = self.warp;
         let none = warp.less(warp.splat(0), warp.splat(0));
-        let mut rows = Rows { step, words: [[warp.splat(0); 4]; PASSES], exist: [none; PASSES], mean: *mean };
+        let words = [[[warp.splat(0); 4]; PIECES]; PASSES];
+        let mut rows = Rows { step, words, exist: [none; PASSES] };
         for pass in 0..PASSES {
-            let row = self.row(step, pass);
-            rows.exist[pass] = self.column_exists() & warp.less(row, warp.splat(from.rows));
-            let place = from.chunk(warp, row, self.chunk());
-            // SAFETY: the caller's; what does not exist is not read.
-            rows.words[pass] = unsafe { warp.load_global_x4(place, rows.exist[pass]) };
+            let from = block.from.skip_rows(self.distance(step, pass));
+            rows.exist[pass] = warp.less(self.first_row(), warp.splat(from.rows));
+            for piece in 0..PIECES {
+                let exists = rows.exist[pass] & warp.less(self.chunk(piece), warp.splat(from.chunks));
+                let place = from.chunk(warp, self.first_row(), self.chunk(piece));
+                // SAFETY: the caller's; what does not exist is not read.
+                rows.words[pass][piece] = unsafe { warp.load_global_x4(place, exists) };
+            }
         }
         rows
     }
 
-    /// A pass's chunk, widened, less the mean: of rows that do not exist, something.
+    /// A chunk, widened, less the mean: of rows that do not exist, something.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn widened(&self, rows: &Rows<W, PASSES>, pass: usize) -> Eight<W> {
-        let warp = self.warp;
-        let mut values = unpack(warp, self.params.source, rows.words[pass]);
+    fn widened(&self, words: [W::U32; 4], mean: &Eight<W>) -> Eight<W> {
+        let mut values = unpack::<W, E>(self.warp, words);
         for c in 0..COLUMNS {
-            values[c] = values[c] - rows.mean[c];
+            values[c] = values[c] - mean[c];
         }
         values
     }
 
     /// The largest magnitude of a pass's row, over this lane's columns.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn magnitude(&self, rows: &Rows<W, PASSES>, pass: usize) -> W::F32 {
+    fn magnitude(&self, rows: &Rows<W, PIECES, PASSES>, pass: usize, mean: &ByColumn<W, PIECES>) -> W::F32 {
         let warp = self.warp;
-        let values = self.widened(rows, pass);
         let mut largest = warp.splat_f32(0.0);
-        for c in 0..COLUMNS {
-            largest = warp.max(largest, warp.abs(values[c]));
+        for piece in 0..PIECES {
+            let values = self.widened(rows.words[pass][piece], &mean[piece]);
+            for c in 0..COLUMNS {
+                largest = warp.max(largest, warp.abs(values[c]));
+            }
         }
         warp.select_f32(rows.exist[pass], largest, warp.splat_f32(0.0))
+    }
+
+    /// The largest magnitude of a step's rows, over this lane's columns, or another.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn over_passes(
+        &self,
+        rows: &Rows<W, PIECES, PASSES>,
+        mean: &ByColumn<W, PIECES>,
+        mut largest: W::F32,
+    ) -> W::F32 {
+        for pass in 0..PASSES {
+            largest = self.warp.max(largest, self.magnitude(rows, pass, mean));
+        }
+        largest
     }
 
     /// The largest of the values of `count` neighbouring lanes.
@@ -158,130 +264,137 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
         ]
     }
 
-    /// Stores a step's rows of a block as bytes: `place` is where the block begins. Chunks beyond the last column are zeros.
+    /// Stores a pass's row as bytes. Chunks beyond the last column are zeros.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn store(
+    unsafe fn store<const INT8: bool>(
         &self,
-        rows: &Rows<W, PASSES>,
-        place: u64,
-        exist: u32,
-        int8: bool,
+        block: &Block,
+        rows: &Rows<W, PIECES, PASSES>,
+        pass: usize,
+        mean: &ByColumn<W, PIECES>,
         factor: impl Fn(usize, usize) -> W::F32,
     ) {
-        let (warp, params) = (self.warp, self.params);
-        let row_bytes = params.row_bytes;
-        let column_exists = warp.less(self.chunk(), warp.splat(row_bytes / COLUMNS as u32));
-        for pass in 0..PASSES {
-            let all = self.widened(rows, pass);
+        let (warp, row_bytes) = (self.warp, self.params.row_bytes);
+        let to = block.to + self.distance(rows.step, pass) as u64 * row_bytes as u64;
+        for piece in 0..PIECES {
+            let values = self.widened(rows.words[pass][piece], &mean[piece]);
             let half = |first: usize| {
-                let values = [0, 1, 2, 3].map(|c| all[first + c] * factor(pass, first + c));
-                if int8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
+                let values = [0, 1, 2, 3].map(|c| values[first + c] * factor(piece, first + c));
+                if INT8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
             };
-            let address =
-                warp.mul_wide(self.row(rows.step, pass), row_bytes) + warp.mul_wide(self.chunk(), 8) + place;
-            let exists = column_exists & warp.less(self.row(rows.step, pass), warp.splat(exist));
-            // SAFETY: the caller's; rows that do not exist are not written.
-            unsafe { warp.store_global_x2(address, [half(0), half(4)], exists) };
+            let place = warp.mul_wide(self.first_row(), row_bytes) + warp.mul_wide(self.chunk(piece), 8) + to;
+            let exists =
+                rows.exist[pass] & warp.less(self.chunk(piece), warp.splat(row_bytes / COLUMNS as u32));
+            // SAFETY: the caller's; what does not exist is not written.
+            unsafe { warp.store_global_x2(place, [half(0), half(4)], exists) };
         }
     }
 
-    /// A column's statistics over all chunks of rows, for this lane's columns; zeros for those that do not exist.
+    /// The block that is the CTA's in a turn, if there is one: of a group of a head.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn columns(&self, which: Columns, head: u64, add: impl Fn(W::F32, W::F32) -> W::F32) -> Eight<W> {
-        let (warp, params) = (self.warp, self.params);
-        let base = columns_of(params, which, head);
-        let load = |chunk: u32| {
-            let place = warp.mul_wide(self.chunk(), 32) + (base + chunk as u64 * params.head_dim as u64 * 4);
-            // SAFETY: the caller's; columns that do not exist are not read.
-            let [[a, b, c, d], [e, f, g, h]] = unsafe {
-                let exists = self.column_exists();
-                [warp.load_global_x4(place, exists), warp.load_global_x4(place + 16, exists)]
-            };
-            [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word))
-        };
-        let mut all = load(0);
-        let mut first = 1;
-        while first < params.chunks {
-            // Beyond the last, the last again, which does not count.
-            let next = [0, 1, 2, 3, 4].map(|i| load((first + i).min(params.chunks - 1)));
-            for i in 0..5 {
-                if first + (i as u32) < params.chunks {
-                    for c in 0..COLUMNS {
-                        all[c] = add(all[c], next[i][c]);
-                    }
-                }
-            }
-            first += 5;
+    fn block(&self, kind: &Kind<'_>, (head, group): (u32, u32), turn: u32) -> Option<Block> {
+        let params = self.params;
+        let number = group * params.group_blocks + turn;
+        let first = number * BLOCK as u32;
+        if first >= kind.matrices.rows {
+            return None;
         }
-        all
+        let (batch, head_of_batch) = divide(head, kind.heads);
+        let from = source(kind.matrices, batch, head_of_batch, params).skip_rows(first);
+        let row = head as u64 * kind.matrices.rows as u64 + first as u64;
+        Some(Block { number, from, to: kind.to + row * params.row_bytes as u64, row })
     }
 
-    /// The means of a head's columns, from their sums.
+    /// No means, or a factor for none.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn zeros(&self) -> ByColumn<W, PIECES> {
+        [[self.warp.splat_f32(0.0); COLUMNS]; PIECES]
+    }
+
+    /// Where numbers of columns lie in shared memory.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn shared_columns(&self) -> u32 {
+        self.warp.shared_base() + 4 * WARPS as u32
+    }
+
+    /// The mean key of a head of K.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn means(&self, which: Columns, head: u64) -> Eight<W> {
-        let warp = self.warp;
-        let rows = warp.splat_f32(self.params.k.rows as f32);
+    unsafe fn mean_key(&self, kv_head: u32) -> ByColumn<W, PIECES> {
         // SAFETY: the caller's.
-        let sums = unsafe { self.columns(which, head, |a, b| a + b) };
-        sums.map(|sum| warp.divide(sum, rows))
+        let of = |column, exists| unsafe { [self.mean(Columns::KeySum, kv_head, column, exists)] };
+        // SAFETY: the caller's.
+        let [mean] = unsafe { self.by_columns(self.shared_columns(), of) };
+        mean
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn queries(&self, (head, group): (u32, u32)) {
-        let (warp, params) = (self.warp, self.params);
+        let params = self.params;
         let (batch, q_head) = divide(head, params.q_heads);
-        let zeros = [warp.splat_f32(0.0); COLUMNS];
         let (group_size, _) = divide(params.q_heads, params.kv_heads);
         let kv_head = batch * params.kv_heads + divide(q_head, group_size).0;
-        let shifts = params.q_shift != 0;
         // SAFETY: the caller's, here and below.
-        let mean = if shifts { unsafe { self.means(Columns::KeySum, kv_head as u64) } } else { zeros };
-        let largest = if params.int8 != 0 { LARGEST[1] } else { LARGEST[0] };
-        for block in 0..params.group_blocks {
-            let first = (group * params.group_blocks + block) * BLOCK as u32;
-            if first >= params.q.rows {
-                return;
-            }
-            let from = source(&params.q, batch, q_head, params).skip_rows(first);
-            let row_index = head as u64 * params.q.rows as u64 + first as u64;
-            for step in 0..params.steps {
-                // SAFETY: see above.
-                let rows = unsafe { self.load(&from, step, &zeros) };
-                let mut factors = [warp.splat_f32(0.0); PASSES];
-                for pass in 0..PASSES {
-                    let magnitude = self.largest(self.magnitude(&rows, pass), LANES);
-                    let [factor, scale] = self.factors(magnitude, largest);
-                    factors[pass] = factor;
-                    let row = self.row(step, pass);
-                    let stores =
-                        warp.less(self.chunk(), warp.splat(1)) & warp.less(row, warp.splat(from.rows));
-                    let place = warp.mul_wide(row, 4) + 4 * row_index;
-                    // SAFETY: see above.
-                    unsafe { warp.store_global_f32(place + params.q_scale, scale, stores) };
-                    if shifts {
-                        let product = self.product(&self.widened(&rows, pass), &mean);
-                        // SAFETY: see above.
-                        unsafe { warp.store_global_f32(place + params.q_shift, product, stores) };
-                    }
-                }
-                let place = params.q8 + row_index * params.row_bytes as u64;
-                // SAFETY: see above.
-                unsafe { self.store(&rows, place, from.rows, params.int8 != 0, |pass, _| factors[pass]) };
+        unsafe {
+            let mean = match params.q_shift {
+                0 => self.zeros(),
+                _ => self.mean_key(kv_head),
+            };
+            match params.int8 {
+                0 => self.blocks_of_queries::<false>((head, group), &mean),
+                _ => self.blocks_of_queries::<true>((head, group), &mean),
             }
         }
     }
 
-    /// The product of a row, spread over its lanes, and another.
+    /// A row with a scale each, and its product with the mean key if that is wanted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn product(&self, a: &Eight<W>, b: &Eight<W>) -> W::F32 {
+    #[track_caller]
+    unsafe fn blocks_of_queries<const INT8: bool>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
+        let (warp, params) = (self.warp, self.params);
+        let zeros = self.zeros();
+        let kind = Kind { matrices: &params.q, to: params.q8, heads: params.q_heads };
+        for turn in 0..params.group_blocks {
+            let Some(block) = &self.block(&kind, which, turn) else { return };
+            for step in 0..self.steps() {
+                // SAFETY: the caller's, here and below.
+                let rows = unsafe { self.load(block, step) };
+                // Of all rows before the first division: it has a branch, which keeps the rows' chains of shuffles apart.
+                let mut magnitudes = [warp.splat_f32(0.0); PASSES];
+                for pass in 0..PASSES {
+                    magnitudes[pass] = self.largest(self.magnitude(&rows, pass, &zeros), LANES);
+                }
+                for pass in 0..PASSES {
+                    let [factor, scale] = self.factors(magnitudes[pass], LARGEST[INT8 as usize]);
+                    let stores = rows.exist[pass] & warp.less(self.chunk(0), warp.splat(1));
+                    let row = block.row + self.distance(step, pass) as u64;
+                    let place = warp.mul_wide(self.first_row(), 4) + 4 * row;
+                    // SAFETY: see above.
+                    unsafe {
+                        warp.store_global_f32(place + params.q_scale, scale, stores);
+                        if params.q_shift != 0 {
+                            let product = self.product(&rows, pass, mean);
+                            warp.store_global_f32(place + params.q_shift, product, stores);
+                        }
+                        self.store::<INT8>(block, &rows, pass, &zeros, |_, _| factor);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The product of a pass's row and another.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn product(&self, rows: &Rows<W, PIECES, PASSES>, pass: usize, other: &ByColumn<W, PIECES>) -> W::F32 {
         let warp = self.warp;
         let mut product = warp.splat_f32(0.0);
-        for c in 0..COLUMNS {
-            product = warp.fma(a[c], b[c], product);
+        for piece in 0..PIECES {
+            let values = unpack::<W, E>(warp, rows.words[pass][piece]);
+            for c in 0..COLUMNS {
+                product = warp.fma(values[c], other[piece][c], product);
+            }
         }
         for log2 in 0..5 {
             if 1 << log2 < LANES {
@@ -293,133 +406,151 @@ impl<W: Warp, const LANES: usize, const PASSES: usize> Cta<'_, W, LANES, PASSES>
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn keys(&self, (head, group): (u32, u32)) {
-        let (warp, params) = (self.warp, self.params);
-        let (batch, kv_head) = divide(head, params.kv_heads);
-        let zeros = [warp.splat_f32(0.0); COLUMNS];
+    unsafe fn keys(&self, which: (u32, u32)) {
         // SAFETY: the caller's, here and below.
-        let mean = match params.smooth_k {
-            0 => zeros,
-            // SAFETY: see above.
-            _ => unsafe { self.means(Columns::KeySum, head as u64) },
-        };
-        let largest = if params.int8 != 0 { LARGEST[1] } else { LARGEST[0] };
-        for block in 0..params.group_blocks {
-            let number = group * params.group_blocks + block;
-            let first = number * BLOCK as u32;
-            if first >= params.k.rows {
-                return;
-            }
-            let from = source(&params.k, batch, kv_head, params).skip_rows(first);
-            // SAFETY: see above.
-            let magnitude = unsafe { self.magnitude_of_all(&from, &mean) };
-            let [factor, scale] = self.factors(self.largest(magnitude, 32), largest);
-            let blocks = params.k.rows.div_ceil(BLOCK as u32);
-            let place = params.k_scale + 16 * (head as u64 * blocks as u64 + number as u64);
-            let first_lane = warp.less(warp.lane_id(), warp.splat(1));
-            let row_index = head as u64 * params.k.rows as u64 + first as u64;
-            // SAFETY: see above.
-            unsafe {
-                let group = warp.mul_wide(warp.splat(warp.warp_id()), 4);
-                warp.store_global_f32(group + place, scale, first_lane);
-                let place = params.k8 + row_index * params.row_bytes as u64;
-                self.store_all(&from, &mean, place, params.int8 != 0, |_, _| factor);
-            }
-        }
-    }
-
-    /// The largest magnitude of all of this lane's rows and columns of a block.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn magnitude_of_all(&self, from: &GlobalTile, mean: &Eight<W>) -> W::F32 {
-        let mut largest = self.warp.splat_f32(0.0);
-        for step in 0..self.params.steps {
-            // SAFETY: the caller's.
-            let rows = unsafe { self.load(from, step, mean) };
-            for pass in 0..PASSES {
-                largest = self.warp.max(largest, self.magnitude(&rows, pass));
-            }
-        }
-        largest
-    }
-
-    /// Stores a block.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn store_all(
-        &self,
-        from: &GlobalTile,
-        mean: &Eight<W>,
-        place: u64,
-        int8: bool,
-        factor: impl Fn(usize, usize) -> W::F32,
-    ) {
-        for step in 0..self.params.steps {
-            // SAFETY: the caller's.
-            unsafe {
-                let rows = self.load(from, step, mean);
-                self.store(&rows, place, from.rows, int8, &factor);
+        unsafe {
+            let mean = match self.params.smooth_k {
+                0 => self.zeros(),
+                _ => self.mean_key(which.0),
+            };
+            match self.params.int8 {
+                0 => self.blocks_of_keys::<false>(which, &mean),
+                _ => self.blocks_of_keys::<true>(which, &mean),
             }
         }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn values(&self, (head, group): (u32, u32)) {
+    unsafe fn blocks_of_keys<const INT8: bool>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
-        let (batch, kv_head) = divide(head, params.kv_heads);
-        let zeros = [warp.splat_f32(0.0); COLUMNS];
-        let (mut mean, mut by_column) = (zeros, zeros);
-        if params.v_by_columns != 0 {
+        let blocks = params.k.rows.div_ceil(BLOCK as u32);
+        let scale = params.k_scale + 16 * which.0 as u64 * blocks as u64;
+        let first_lane = warp.less(warp.lane_id(), warp.splat(1));
+        let kind = Kind { matrices: &params.k, to: params.k8, heads: params.kv_heads };
+        for turn in 0..params.group_blocks {
+            let Some(block) = &self.block(&kind, which, turn) else { return };
             // SAFETY: the caller's.
             unsafe {
-                if params.smooth_v != 0 {
-                    mean = self.means(Columns::ValueSum, head as u64);
-                }
-                let highest = self.columns(Columns::ValueHighest, head as u64, |a, b| warp.max(a, b));
-                let lowest = self.columns(Columns::ValueLowest, head as u64, |a, b| warp.max(a, b));
-                let place = 4 * head as u64 * params.head_dim as u64;
-                let stores =
-                    self.column_exists() & warp.less(warp.splat(group + warp.warp_id()), warp.splat(1));
-                for c in 0..COLUMNS {
-                    let magnitude = warp.max(warp.abs(highest[c] - mean[c]), warp.abs(lowest[c] + mean[c]));
-                    let [factor, scale] = self.factors(magnitude, LARGEST[0]);
-                    by_column[c] = factor;
-                    let column = warp.mul_wide((self.chunk() << 3) + c as u32, 4) + place;
-                    // Rows that stand side by side write the same.
-                    let stores = stores & warp.less(warp.lane_id(), warp.splat(LANES as u32));
-                    warp.store_global_f32(column + params.v_columns, scale, stores);
-                    if params.smooth_v != 0 {
-                        warp.store_global_f32(column + params.v_mean, mean[c], stores);
-                    }
+                self.store_together::<INT8>(block, mean, |magnitude| {
+                    let [factor, back] = self.factors(self.largest(magnitude, 32), LARGEST[INT8 as usize]);
+                    let place = warp.mul_wide(warp.splat(warp.warp_id()), 4) + 16 * block.number as u64;
+                    warp.store_global_f32(place + scale, back, first_lane);
+                    factor
+                });
+            }
+        }
+    }
+
+    /// Stores a block whose rows share what they are multiplied with: `factor` makes that of the largest magnitude of all of this
+    /// lane's. Rows that are not in registers any more are read again, from the first-level cache.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn store_together<const INT8: bool>(
+        &self,
+        block: &Block,
+        mean: &ByColumn<W, PIECES>,
+        factor: impl FnOnce(W::F32) -> W::F32,
+    ) {
+        let warp = self.warp;
+        // SAFETY: the caller's, here and below.
+        unsafe {
+            let first = self.load(block, 0);
+            let mut largest = self.over_passes(&first, mean, warp.splat_f32(0.0));
+            for step in 1..self.steps() {
+                largest = self.over_passes(&self.load(block, step), mean, largest);
+            }
+            let factor = factor(largest);
+            for pass in 0..PASSES {
+                self.store::<INT8>(block, &first, pass, mean, |_, _| factor);
+            }
+            for step in 1..self.steps() {
+                let rows = self.load(block, step);
+                for pass in 0..PASSES {
+                    self.store::<INT8>(block, &rows, pass, mean, |_, _| factor);
                 }
             }
         }
-        for block in 0..params.group_blocks {
-            let number = group * params.group_blocks + block;
-            let first = number * BLOCK as u32;
-            if first >= params.v.rows {
-                return;
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn values(&self, which: (u32, u32)) {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.params.v_by_columns {
+                0 => self.blocks_of_values(which),
+                _ => self.columns_of_values(which),
             }
-            let from = source(&params.v, batch, kv_head, params).skip_rows(first);
-            let row_index = head as u64 * params.v.rows as u64 + first as u64;
-            let place = params.v8 + row_index * params.row_bytes as u64;
-            if params.v_by_columns != 0 {
-                // SAFETY: the caller's.
-                unsafe { self.store_all(&from, &mean, place, false, |_, c| by_column[c]) };
-            } else {
+        }
+    }
+
+    /// A scale for each block.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn blocks_of_values(&self, which: (u32, u32)) {
+        let (warp, params) = (self.warp, self.params);
+        let zeros = self.zeros();
+        let blocks = params.v.rows.div_ceil(BLOCK as u32);
+        let scale = params.v_scale + 4 * which.0 as u64 * blocks as u64;
+        let first_thread = warp.less(warp.lane_id() + warp.splat(warp.warp_id()), warp.splat(1));
+        let kind = Kind { matrices: &params.v, to: params.v8, heads: params.kv_heads };
+        for turn in 0..params.group_blocks {
+            let Some(block) = &self.block(&kind, which, turn) else { return };
+            // SAFETY: the caller's.
+            unsafe {
+                self.store_together::<false>(block, &zeros, |magnitude| {
+                    let magnitude = self.over_warps(self.largest(magnitude, 32));
+                    let [factor, back] = self.factors(magnitude, LARGEST[0]);
+                    let place = warp.mul_wide(warp.splat(0), 0) + (scale + 4 * block.number as u64);
+                    warp.store_global_f32(place, back, first_thread);
+                    factor
+                });
+            }
+        }
+    }
+
+    /// A scale for each column, and perhaps a mean: the head's first CTA leaves them.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn columns_of_values(&self, which: (u32, u32)) {
+        let (warp, params) = (self.warp, self.params);
+        let (head, group) = which;
+        let zero = warp.splat_f32(0.0);
+        let of = |column: W::U32, exists: W::Bool| {
+            let place = warp.mul_wide(column, 4) + 4 * head as u64 * params.head_dim as u64;
+            let stores = exists & warp.less(warp.splat(group), warp.splat(1));
+            let extreme = |which| {
                 // SAFETY: the caller's, here and below.
-                let magnitude = unsafe { self.magnitude_of_all(&from, &mean) };
-                // SAFETY: see above.
-                let magnitude = unsafe { self.over_warps(self.largest(magnitude, 32)) };
-                let [factor, scale] = self.factors(magnitude, LARGEST[0]);
-                let blocks = params.v.rows.div_ceil(BLOCK as u32);
-                let scale_place = params.v_scale + 4 * (head as u64 * blocks as u64 + number as u64);
-                let first_lane = warp.less(warp.lane_id() + warp.splat(warp.warp_id()), warp.splat(1));
+                unsafe { self.of_all_chunks(which, head, column, exists, |a, b| warp.max(a, b)) }
+            };
+            let mut mean = zero;
+            if params.smooth_v != 0 {
                 // SAFETY: see above.
                 unsafe {
-                    warp.store_global_f32(warp.mul_wide(warp.splat(0), 0) + scale_place, scale, first_lane);
-                    self.store_all(&from, &mean, place, false, |_, _| factor);
+                    mean = self.mean(Columns::ValueSum, head, column, exists);
+                    warp.store_global_f32(place + params.v_mean, mean, stores);
+                }
+            }
+            let (highest, lowest) = (extreme(Columns::ValueHighest), extreme(Columns::ValueLowest));
+            let magnitude = warp.max(warp.abs(highest - mean), warp.abs(lowest + mean));
+            let [factor, scale] = self.factors(magnitude, LARGEST[0]);
+            // SAFETY: see above.
+            unsafe { warp.store_global_f32(place + params.v_columns, scale, stores) };
+            [mean, factor]
+        };
+        // SAFETY: the caller's.
+        let [mean, factors] = unsafe { self.by_columns(self.shared_columns(), of) };
+        let kind = Kind { matrices: &params.v, to: params.v8, heads: params.kv_heads };
+        for turn in 0..params.group_blocks {
+            let Some(block) = &self.block(&kind, which, turn) else { return };
+            for step in 0..self.steps() {
+                // SAFETY: the caller's.
+                unsafe {
+                    let rows = self.load(block, step);
+                    for pass in 0..PASSES {
+                        self.store::<false>(block, &rows, pass, &mean, |piece, c| factors[piece][c]);
+                    }
                 }
             }
         }

@@ -4,6 +4,8 @@ use cuda_std::Warp;
 
 use super::{COLUMNS, Eight, columns_of, unpack};
 use crate::abi::{Columns, Matrices, QuantizeParams};
+use crate::config::Dtype;
+use crate::format::{Bf16, Element, F16};
 use crate::schedule::divide;
 use crate::tile::GlobalTile;
 
@@ -11,8 +13,8 @@ use crate::tile::GlobalTile;
 pub const WARPS: usize = 8;
 /// Dynamic shared memory of a CTA: a float per thread and column of its chunk.
 pub const SHARED_BYTES: usize = 32 * WARPS * COLUMNS * 4;
-/// Barriers in the code: two for each of the four statistics.
-pub const BARRIERS: usize = 8;
+/// Barriers in the code: for each type of sources two for each of the four statistics.
+pub const BARRIERS: usize = 2 * 8;
 
 /// Rows whose loads are in flight together.
 const BATCH: u32 = 8;
@@ -35,23 +37,11 @@ pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
     let rows = (which.rows - (chunk * params.chunk_rows).min(which.rows)).min(params.chunk_rows);
     let from = source(which, batch, head, params).skip_rows(chunk * params.chunk_rows);
     let cta = Cta { warp, params, head: head_of_batch as u64, chunk };
-    // SAFETY: the caller's, here and below.
+    // SAFETY: the caller's.
     unsafe {
-        if matrix == 0 {
-            if params.smooth_k != 0 {
-                let [sums] = cta.walk(&from, rows, [0.0], |[sum], x| [sum + x]);
-                cta.combine(&sums, Columns::KeySum, |a, b| a + b);
-            }
-        } else if params.v_by_columns != 0 {
-            const LEAST: f32 = f32::NEG_INFINITY;
-            let add =
-                |[sum, highest, lowest]: [_; 3], x| [sum + x, warp.max(highest, x), warp.max(lowest, -x)];
-            let [sums, highest, lowest] = cta.walk(&from, rows, [0.0, LEAST, LEAST], add);
-            if params.smooth_v != 0 {
-                cta.combine(&sums, Columns::ValueSum, |a, b| a + b);
-            }
-            cta.combine(&highest, Columns::ValueHighest, |a, b| warp.max(a, b));
-            cta.combine(&lowest, Columns::ValueLowest, |a, b| warp.max(a, b));
+        match params.source {
+            Dtype::F16 => cta.run::<F16>(matrix == 0, &from, rows),
+            Dtype::Bf16 => cta.run::<Bf16>(matrix == 0, &from, rows),
         }
     }
 }
@@ -72,6 +62,31 @@ struct Cta<'a, W> {
 
 impl<W: Warp> Cta<'_, W> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn run<E: Element>(&self, keys: bool, from: &GlobalTile, rows: u32) {
+        let (warp, params) = (self.warp, self.params);
+        // SAFETY: the caller's.
+        unsafe {
+            if keys {
+                if params.smooth_k != 0 {
+                    let [sums] = self.walk::<E, 1>(from, rows, [0.0], |[sum], x| [sum + x]);
+                    self.combine(&sums, Columns::KeySum, |a, b| a + b);
+                }
+            } else if params.v_by_columns != 0 {
+                const LEAST: f32 = f32::NEG_INFINITY;
+                let add =
+                    |[sum, highest, lowest]: [_; 3], x| [sum + x, warp.max(highest, x), warp.max(lowest, -x)];
+                let [sums, highest, lowest] = self.walk::<E, 3>(from, rows, [0.0, LEAST, LEAST], add);
+                if params.smooth_v != 0 {
+                    self.combine(&sums, Columns::ValueSum, |a, b| a + b);
+                }
+                self.combine(&highest, Columns::ValueHighest, |a, b| warp.max(a, b));
+                self.combine(&lowest, Columns::ValueLowest, |a, b| warp.max(a, b));
+            }
+        }
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn thread(&self) -> W::U32 {
         self.warp.lane_id() + self.warp.splat(self.warp.warp_id() * 32)
     }
@@ -85,7 +100,7 @@ impl<W: Warp> Cta<'_, W> {
     /// What is wanted of a thread's columns over its rows: `S` numbers of each, that begin as `first`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn walk<const S: usize>(
+    unsafe fn walk<E: Element, const S: usize>(
         &self,
         from: &GlobalTile,
         rows: u32,
@@ -109,7 +124,7 @@ impl<W: Warp> Cta<'_, W> {
                 words[i] = unsafe { warp.load_global_x4(from.chunk(warp, row, chunk), exist[i]) };
             }
             for i in 0..BATCH as usize {
-                let values = unpack(warp, self.params.source, words[i]);
+                let values = unpack::<W, E>(warp, words[i]);
                 for c in 0..COLUMNS {
                     let mut state = [warp.splat_f32(0.0); S];
                     for s in 0..S {
