@@ -33,8 +33,8 @@ pub const fn shared_bytes(head_dim: usize) -> usize {
 /// Lanes of a row. The fewer, the fewer a row's magnitude is gathered from; but each holds more columns' means.
 pub const fn lanes(head_dim: usize) -> usize {
     match head_dim {
-        ..=64 => 8,
-        ..=128 => 16,
+        0..=64 => 8,
+        65..=128 => 16,
         _ => 32,
     }
 }
@@ -47,9 +47,9 @@ pub const fn pieces(head_dim: usize) -> usize {
 /// Rows of a lane that are in flight together: of short rows all of a block's.
 pub const fn passes(head_dim: usize) -> usize {
     match head_dim {
-        ..=64 => 4,
-        ..=256 => 8,
-        ..=512 => 4,
+        0..=64 => 4,
+        65..=256 => 8,
+        257..=512 => 4,
         _ => 2,
     }
 }
