@@ -8,6 +8,7 @@
 //!
 //! A quantised tensor is `[batch, heads, rows, head_dim rounded up to 16]`.
 
+mod block;
 mod columns;
 pub mod rows;
 pub mod statistics;

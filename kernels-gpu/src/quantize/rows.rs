@@ -8,14 +8,13 @@ use core::marker::PhantomData;
 
 use cuda_std::Warp;
 
-use super::statistics::source;
+use super::block::{Block, Rows};
 use super::{COLUMNS, Eight, unpack};
-use crate::abi::{Columns, Matrices, QuantizeParams};
+use crate::abi::{Columns, QuantizeParams};
 use crate::config::Dtype;
 use crate::format::{Bf16, Element, F16};
 use crate::scales::BLOCK;
 use crate::schedule::divide;
-use crate::tile::GlobalTile;
 
 /// Warps of a CTA: one for each group of a block.
 pub const WARPS: usize = 4;
@@ -26,11 +25,13 @@ pub const ROWS: usize = BLOCK / WARPS;
 pub const BARRIERS: usize = 2 * 5;
 
 /// Dynamic shared memory of a CTA: a float for each warp, and two for each column.
+#[inline]
 pub const fn shared_bytes(head_dim: usize) -> usize {
     4 * WARPS + 2 * 4 * head_dim
 }
 
 /// Lanes of a row. The fewer, the fewer a row's magnitude is gathered from; but each holds more columns' means.
+#[inline]
 pub const fn lanes(head_dim: usize) -> usize {
     match head_dim {
         0..=64 => 8,
@@ -40,11 +41,13 @@ pub const fn lanes(head_dim: usize) -> usize {
 }
 
 /// Chunks of a row that are a lane's.
+#[inline]
 pub const fn pieces(head_dim: usize) -> usize {
     head_dim / (COLUMNS * lanes(head_dim))
 }
 
 /// Rows of a lane that are in flight together: of short rows all of a block's.
+#[inline]
 pub const fn passes(head_dim: usize) -> usize {
     match head_dim {
         0..=64 => 4,
@@ -55,6 +58,7 @@ pub const fn passes(head_dim: usize) -> usize {
 }
 
 /// Steps in which a warp goes over its rows of a block.
+#[inline]
 pub const fn steps(head_dim: usize) -> usize {
     ROWS * lanes(head_dim) / (32 * passes(head_dim))
 }
@@ -97,37 +101,11 @@ pub(super) struct Cta<'a, W, E, const LANES: usize, const PIECES: usize, const P
 /// A number for each column of a lane's.
 type ByColumn<W, const PIECES: usize> = [Eight<W>; PIECES];
 
-/// Q, K or V: what it is, where its bytes go, and its heads.
-struct Kind<'a> {
-    matrices: &'a Matrices,
-    to: u64,
-    heads: u32,
-}
-
-/// A block of rows.
-struct Block {
-    /// Its number in its head.
-    number: u32,
-    /// Its rows, as they come.
-    from: GlobalTile,
-    /// Address of its rows' bytes.
-    to: u64,
-    /// The number of its first row among those of all heads.
-    row: u64,
-}
-
-/// The rows of a step, as they came: by pass a row's pieces.
-struct Rows<W: Warp, const PIECES: usize, const PASSES: usize> {
-    step: u32,
-    words: [[[W::U32; 4]; PIECES]; PASSES],
-    exist: [W::Bool; PASSES],
-}
-
 impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize>
     Cta<'a, W, E, LANES, PIECES, PASSES>
 {
     /// Steps of a block, if they are counted here.
-    const ONE_STEP: bool = ROWS * LANES == 32 * PASSES;
+    pub(super) const ONE_STEP: bool = ROWS * LANES == 32 * PASSES;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn new(warp: W, params: &'a QuantizeParams) -> Self {
@@ -152,53 +130,6 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
                 self.values(divide(block - q_ctas - kv_ctas, kv_blocks));
             }
         }
-    }
-
-    /// One of this lane's chunks of a row.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn chunk(&self, piece: usize) -> W::U32 {
-        (self.warp.lane_id() & (LANES as u32 - 1)) + (LANES * piece) as u32
-    }
-
-    /// This lane's first row of a block.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn first_row(&self) -> W::U32 {
-        let number = self.warp.lane_id() / LANES as u32;
-        ((number >> 1) << 3) + (number & 1) + 2 * self.warp.warp_id()
-    }
-
-    /// How far behind its first row a lane's row in a pass of a step is.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn distance(&self, step: u32, pass: usize) -> u32 {
-        let number = (step * PASSES as u32 + pass as u32) * (32 / LANES as u32);
-        ((number >> 1) << 3) + (number & 1)
-    }
-
-    /// Steps of a block.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn steps(&self) -> u32 {
-        if Self::ONE_STEP { 1 } else { self.params.steps }
-    }
-
-    /// A block's rows of a step.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn load(&self, block: &Block, step: u32) -> Rows<W, PIECES, PASSES> {
-        let warp = self.warp;
-        let none = warp.less(warp.splat(0), warp.splat(0));
-        let words = [[[warp.splat(0); 4]; PIECES]; PASSES];
-        let mut rows = Rows { step, words, exist: [none; PASSES] };
-        for pass in 0..PASSES {
-            let from = block.from.skip_rows(self.distance(step, pass));
-            rows.exist[pass] = warp.less(self.first_row(), warp.splat(from.rows));
-            for piece in 0..PIECES {
-                let exists = rows.exist[pass] & warp.less(self.chunk(piece), warp.splat(from.chunks));
-                let place = from.chunk(warp, self.first_row(), self.chunk(piece));
-                // SAFETY: the caller's; what does not exist is not read.
-                rows.words[pass][piece] = unsafe { warp.load_global_x4(place, exists) };
-            }
-        }
-        rows
     }
 
     /// A chunk, widened, less the mean: of rows that do not exist, something.
@@ -269,41 +200,25 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     #[track_caller]
     unsafe fn store<const INT8: bool>(
         &self,
-        block: &Block,
+        block: &Block<W>,
         rows: &Rows<W, PIECES, PASSES>,
         pass: usize,
         mean: &ByColumn<W, PIECES>,
         factor: impl Fn(usize, usize) -> W::F32,
     ) {
         let (warp, row_bytes) = (self.warp, self.params.row_bytes);
-        let to = block.to + self.distance(rows.step, pass) as u64 * row_bytes as u64;
         for piece in 0..PIECES {
             let values = self.widened(rows.words[pass][piece], &mean[piece]);
             let half = |first: usize| {
                 let values = [0, 1, 2, 3].map(|c| values[first + c] * factor(piece, first + c));
                 if INT8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
             };
-            let place = warp.mul_wide(self.first_row(), row_bytes) + warp.mul_wide(self.chunk(piece), 8) + to;
-            let exists =
-                rows.exist[pass] & warp.less(self.chunk(piece), warp.splat(row_bytes / COLUMNS as u32));
+            let offset =
+                self.distance(rows.step, pass) as u64 * row_bytes as u64 + (COLUMNS * LANES * piece) as u64;
+            let exists = rows.exist[pass] & self.piece_exists(piece, row_bytes);
             // SAFETY: the caller's; what does not exist is not written.
-            unsafe { warp.store_global_x2(place, [half(0), half(4)], exists) };
+            unsafe { warp.store_global_x2(block.to + offset, [half(0), half(4)], exists) };
         }
-    }
-
-    /// The block that is the CTA's in a turn, if there is one: of a group of a head.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn block(&self, kind: &Kind<'_>, (head, group): (u32, u32), turn: u32) -> Option<Block> {
-        let params = self.params;
-        let number = group * params.group_blocks + turn;
-        let first = number * BLOCK as u32;
-        if first >= kind.matrices.rows {
-            return None;
-        }
-        let (batch, head_of_batch) = divide(head, kind.heads);
-        let from = source(kind.matrices, batch, head_of_batch, params).skip_rows(first);
-        let row = head as u64 * kind.matrices.rows as u64 + first as u64;
-        Some(Block { number, from, to: kind.to + row * params.row_bytes as u64, row })
     }
 
     /// No means, or a factor for none.
@@ -355,12 +270,12 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     unsafe fn blocks_of_queries<const INT8: bool>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
         let zeros = self.zeros();
-        let kind = Kind { matrices: &params.q, to: params.q8, heads: params.q_heads };
-        for turn in 0..params.group_blocks {
-            let Some(block) = &self.block(&kind, which, turn) else { return };
+        let first_row = warp.mul_wide(self.first_row(), 4);
+        let mut block = self.first_block(&params.q, params.q8, params.q_heads, which);
+        for _ in 0..block.count(params) {
             for step in 0..self.steps() {
                 // SAFETY: the caller's, here and below.
-                let rows = unsafe { self.load(block, step) };
+                let rows = unsafe { self.load(&block, step) };
                 // Of all rows before the first division: it has a branch, which keeps the rows' chains of shuffles apart.
                 let mut magnitudes = [warp.splat_f32(0.0); PASSES];
                 for pass in 0..PASSES {
@@ -370,7 +285,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
                     let [factor, scale] = self.factors(magnitudes[pass], LARGEST[INT8 as usize]);
                     let stores = rows.exist[pass] & warp.less(self.chunk(0), warp.splat(1));
                     let row = block.row + self.distance(step, pass) as u64;
-                    let place = warp.mul_wide(self.first_row(), 4) + 4 * row;
+                    let place = first_row + 4 * row;
                     // SAFETY: see above.
                     unsafe {
                         warp.store_global_f32(place + params.q_scale, scale, stores);
@@ -378,10 +293,11 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
                             let product = self.product(&rows, pass, mean);
                             warp.store_global_f32(place + params.q_shift, product, stores);
                         }
-                        self.store::<INT8>(block, &rows, pass, &zeros, |_, _| factor);
+                        self.store::<INT8>(&block, &rows, pass, &zeros, |_, _| factor);
                     }
                 }
             }
+            block = self.next_block(block);
         }
     }
 
@@ -427,18 +343,18 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         let blocks = params.k.rows.div_ceil(BLOCK as u32);
         let scale = params.k_scale + 16 * which.0 as u64 * blocks as u64;
         let first_lane = warp.less(warp.lane_id(), warp.splat(1));
-        let kind = Kind { matrices: &params.k, to: params.k8, heads: params.kv_heads };
-        for turn in 0..params.group_blocks {
-            let Some(block) = &self.block(&kind, which, turn) else { return };
+        let mut block = self.first_block(&params.k, params.k8, params.kv_heads, which);
+        for _ in 0..block.count(params) {
             // SAFETY: the caller's.
             unsafe {
-                self.store_together::<INT8>(block, mean, |magnitude| {
+                self.store_together::<INT8>(&block, mean, |magnitude| {
                     let [factor, back] = self.factors(self.largest(magnitude, 32), LARGEST[INT8 as usize]);
                     let place = warp.mul_wide(warp.splat(warp.warp_id()), 4) + 16 * block.number as u64;
                     warp.store_global_f32(place + scale, back, first_lane);
                     factor
                 });
             }
+            block = self.next_block(block);
         }
     }
 
@@ -448,7 +364,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     #[track_caller]
     unsafe fn store_together<const INT8: bool>(
         &self,
-        block: &Block,
+        block: &Block<W>,
         mean: &ByColumn<W, PIECES>,
         factor: impl FnOnce(W::F32) -> W::F32,
     ) {
@@ -494,12 +410,11 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         let blocks = params.v.rows.div_ceil(BLOCK as u32);
         let scale = params.v_scale + 4 * which.0 as u64 * blocks as u64;
         let first_thread = warp.less(warp.lane_id() + warp.splat(warp.warp_id()), warp.splat(1));
-        let kind = Kind { matrices: &params.v, to: params.v8, heads: params.kv_heads };
-        for turn in 0..params.group_blocks {
-            let Some(block) = &self.block(&kind, which, turn) else { return };
+        let mut block = self.first_block(&params.v, params.v8, params.kv_heads, which);
+        for _ in 0..block.count(params) {
             // SAFETY: the caller's.
             unsafe {
-                self.store_together::<false>(block, &zeros, |magnitude| {
+                self.store_together::<false>(&block, &zeros, |magnitude| {
                     let magnitude = self.over_warps(self.largest(magnitude, 32));
                     let [factor, back] = self.factors(magnitude, LARGEST[0]);
                     let place = warp.mul_wide(warp.splat(0), 0) + (scale + 4 * block.number as u64);
@@ -507,6 +422,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
                     factor
                 });
             }
+            block = self.next_block(block);
         }
     }
 
@@ -541,18 +457,18 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         };
         // SAFETY: the caller's.
         let [mean, factors] = unsafe { self.by_columns(self.shared_columns(), of) };
-        let kind = Kind { matrices: &params.v, to: params.v8, heads: params.kv_heads };
-        for turn in 0..params.group_blocks {
-            let Some(block) = &self.block(&kind, which, turn) else { return };
+        let mut block = self.first_block(&params.v, params.v8, params.kv_heads, which);
+        for _ in 0..block.count(params) {
             for step in 0..self.steps() {
                 // SAFETY: the caller's.
                 unsafe {
-                    let rows = self.load(block, step);
+                    let rows = self.load(&block, step);
                     for pass in 0..PASSES {
-                        self.store::<false>(block, &rows, pass, &mean, |piece, c| factors[piece][c]);
+                        self.store::<false>(&block, &rows, pass, &mean, |piece, c| factors[piece][c]);
                     }
                 }
             }
+            block = self.next_block(block);
         }
     }
 

@@ -11,13 +11,17 @@ use crate::tile::GlobalTile;
 
 /// Warps of a CTA.
 pub const WARPS: usize = 8;
-/// Dynamic shared memory of a CTA: a float per thread and column of its chunk.
-pub const SHARED_BYTES: usize = 32 * WARPS * COLUMNS * 4;
+/// Dynamic shared memory of a CTA: a float per thread, for each column of its chunk.
+pub const SHARED_BYTES: usize = COLUMNS * PLANE as usize;
+
+/// Bytes from one column's floats to the next's: four banks on, so that neither those who write a column of all threads nor those
+/// who read neighbouring columns meet in a bank.
+const PLANE: u32 = (32 * WARPS as u32 + 4) * 4;
 /// Barriers in the code: for each type of sources two for each of the four statistics.
 pub const BARRIERS: usize = 2 * 8;
 
 /// Rows whose loads are in flight together.
-const BATCH: u32 = 8;
+const BATCH: usize = 8;
 
 /// One CTA's work: a chunk of the rows of K, or V, of one head.
 ///
@@ -50,6 +54,17 @@ pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub(super) fn source(matrices: &Matrices, batch: u32, head: u32, params: &QuantizeParams) -> GlobalTile {
     GlobalTile::new(matrices, batch, head, params.head_dim / COLUMNS as u32)
+}
+
+/// Rows of a thread that are loaded together.
+struct Batch<W: Warp> {
+    /// Address of this thread's chunk of the first.
+    place: W::U64,
+    column_exists: W::Bool,
+    /// Rows above the first, of those that are left.
+    row: W::U32,
+    /// Bytes from one to the next.
+    stride: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -110,36 +125,64 @@ impl<W: Warp> Cta<'_, W> {
         let warp = self.warp;
         let lanes = 1 << self.params.lanes_log2;
         let chunk = self.thread() & (lanes - 1);
-        let column_exists = warp.less(chunk, warp.splat(from.chunks));
+        let row = self.thread() >> self.params.lanes_log2;
+        let mut batch = Batch {
+            place: from.chunk(warp, row, chunk),
+            column_exists: warp.less(chunk, warp.splat(from.chunks)),
+            row,
+            stride: self.groups() as u64 * from.row_stride as u64,
+        };
+        let at_a_time = BATCH as u32 * self.groups();
         let mut states = first.map(|x| [warp.splat_f32(x); COLUMNS]);
-        let mut row = self.thread() >> self.params.lanes_log2;
-        let mut done = 0;
-        while done < rows {
-            let mut words = [[warp.splat(0); 4]; BATCH as usize];
-            let mut exist = [column_exists; BATCH as usize];
-            for i in 0..BATCH as usize {
-                let row = row + i as u32 * self.groups();
-                exist[i] = column_exists & warp.less(row, warp.splat(rows));
-                // SAFETY: the caller's; what does not exist is not read.
-                words[i] = unsafe { warp.load_global_x4(from.chunk(warp, row, chunk), exist[i]) };
-            }
-            for i in 0..BATCH as usize {
-                let values = unpack::<W, E>(warp, words[i]);
-                for c in 0..COLUMNS {
-                    let mut state = [warp.splat_f32(0.0); S];
-                    for s in 0..S {
-                        state[s] = states[s][c];
-                    }
-                    let next = add(state, values[c]);
-                    for s in 0..S {
-                        states[s][c] = warp.select_f32(exist[i], next[s], state[s]);
-                    }
-                }
-            }
-            row = row + BATCH * self.groups();
-            done += BATCH * self.groups();
+        let mut left = rows;
+        while left >= at_a_time {
+            // SAFETY: the caller's, here and below.
+            unsafe { self.add_batch::<E, S, true>(&batch, left, &mut states, &add) };
+            batch.place = batch.place + BATCH as u64 * batch.stride;
+            left -= at_a_time;
+        }
+        if left > 0 {
+            // SAFETY: see above.
+            unsafe { self.add_batch::<E, S, false>(&batch, left, &mut states, &add) };
         }
         states
+    }
+
+    /// Adds a batch of rows of which `left` are left: at least as many as it has, if `WHOLE`.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn add_batch<E: Element, const S: usize, const WHOLE: bool>(
+        &self,
+        batch: &Batch<W>,
+        left: u32,
+        states: &mut [Eight<W>; S],
+        add: impl Fn([W::F32; S], W::F32) -> [W::F32; S],
+    ) {
+        let warp = self.warp;
+        let mut words = [[warp.splat(0); 4]; BATCH];
+        let mut exist = [batch.column_exists; BATCH];
+        for i in 0..BATCH {
+            if !WHOLE {
+                let row = batch.row + i as u32 * self.groups();
+                exist[i] = exist[i] & warp.less(row, warp.splat(left));
+            }
+            // SAFETY: the caller's; what does not exist is not read.
+            words[i] = unsafe { warp.load_global_x4(batch.place + i as u64 * batch.stride, exist[i]) };
+        }
+        for i in 0..BATCH {
+            let values = unpack::<W, E>(warp, words[i]);
+            for c in 0..COLUMNS {
+                let mut state = [warp.splat_f32(0.0); S];
+                for s in 0..S {
+                    state[s] = states[s][c];
+                }
+                let next = add(state, values[c]);
+                for s in 0..S {
+                    // Columns that do not exist have any statistics: nobody asks for them.
+                    states[s][c] = if WHOLE { next[s] } else { warp.select_f32(exist[i], next[s], state[s]) };
+                }
+            }
+        }
     }
 
     /// All groups' columns, one after the other, to where the chunk's are left.
@@ -147,12 +190,10 @@ impl<W: Warp> Cta<'_, W> {
     #[track_caller]
     unsafe fn combine(&self, state: &Eight<W>, kind: Columns, add: impl Fn(W::F32, W::F32) -> W::F32) {
         let (warp, params) = (self.warp, self.params);
-        let width = (COLUMNS as u32) << params.lanes_log2;
-        // Thread t's columns are numbers 8 t to 8 t + 7: those of a group lie side by side.
         for c in 0..COLUMNS {
-            let address = ((self.thread() << 3) + c as u32) * 4 + warp.shared_base();
+            let place = self.thread() * 4 + (c as u32 * PLANE + warp.shared_base());
             // SAFETY: a float per thread and column fits.
-            unsafe { warp.store_shared_f32(address, state[c], warp.less(warp.splat(0), warp.splat(1))) };
+            unsafe { warp.store_shared_f32(place, state[c], warp.less(warp.splat(0), warp.splat(1))) };
         }
         warp.sync_threads();
         let to = columns_of(params, kind, self.head) + self.chunk as u64 * params.head_dim as u64 * 4;
@@ -161,14 +202,24 @@ impl<W: Warp> Cta<'_, W> {
             let column = self.thread() + first;
             let exists = warp.less(column, warp.splat(params.head_dim));
             // Columns that do not exist are read where some do.
-            let place = warp.select(exists, column, warp.splat(0)) * 4 + warp.shared_base();
-            // SAFETY: as above.
-            let mut all = unsafe { warp.load_shared_f32(place) };
+            let column_read = warp.select(exists, column, warp.splat(0));
+            let place = (column_read & (COLUMNS as u32 - 1)) * PLANE + (column_read >> 3) * 4;
+            let load = |group: u32| {
+                let place = place + ((group << (params.lanes_log2 + 2)) + warp.shared_base());
+                // SAFETY: as above.
+                unsafe { warp.load_shared_f32(place) }
+            };
+            let mut all = load(0);
             let mut group = 1;
             while group < self.groups() {
-                // SAFETY: as above.
-                all = add(all, unsafe { warp.load_shared_f32(place + group * width * 4) });
-                group += 1;
+                // Beyond the last, the last again, which does not count.
+                let next = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| load((group + i).min(self.groups() - 1)));
+                for i in 0..8 {
+                    if group + (i as u32) < self.groups() {
+                        all = add(all, next[i]);
+                    }
+                }
+                group += 8;
             }
             // SAFETY: the caller's.
             unsafe { warp.store_global_f32(warp.mul_wide(column, 4) + to, all, exists) };
