@@ -104,7 +104,7 @@ type ByColumn<W, const PIECES: usize> = [Eight<W>; PIECES];
 impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize>
     Cta<'a, W, E, LANES, PIECES, PASSES>
 {
-    /// Steps of a block, if they are counted here.
+    /// Whether a step is all of a block.
     pub(super) const ONE_STEP: bool = ROWS * LANES == 32 * PASSES;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
