@@ -91,19 +91,19 @@ quantizes! {
     statistics_sm89: Sm89 Statistics D 1024 min_blocks 4;
     quantize_64_sm89: Sm89 Rows D 64 min_blocks 6;
     quantize_128_sm89: Sm89 Rows D 128 min_blocks 4;
-    quantize_256_sm89: Sm89 Rows D 256 min_blocks 3;
+    quantize_256_sm89: Sm89 Rows D 256 min_blocks 5;
     quantize_512_sm89: Sm89 Rows D 512 min_blocks 3;
     quantize_1024_sm89: Sm89 Rows D 1024 min_blocks 3;
     statistics_sm90a: Sm90a Statistics D 1024 min_blocks 4;
     quantize_64_sm90a: Sm90a Rows D 64 min_blocks 6;
     quantize_128_sm90a: Sm90a Rows D 128 min_blocks 4;
-    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 3;
+    quantize_256_sm90a: Sm90a Rows D 256 min_blocks 5;
     quantize_512_sm90a: Sm90a Rows D 512 min_blocks 3;
     quantize_1024_sm90a: Sm90a Rows D 1024 min_blocks 3;
     statistics_sm120f: Sm120f Statistics D 1024 min_blocks 4;
     quantize_64_sm120f: Sm120f Rows D 64 min_blocks 6;
     quantize_128_sm120f: Sm120f Rows D 128 min_blocks 4;
-    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 3;
+    quantize_256_sm120f: Sm120f Rows D 256 min_blocks 5;
     quantize_512_sm120f: Sm120f Rows D 512 min_blocks 3;
     quantize_1024_sm120f: Sm120f Rows D 1024 min_blocks 3;
 }

@@ -46,13 +46,13 @@ pub const fn pieces(head_dim: usize) -> usize {
     head_dim / (COLUMNS * lanes(head_dim))
 }
 
-/// Rows of a lane that are in flight together: of short rows all of a block's.
+/// Rows of a lane that are in flight together: of short rows all of a block's. Measured on an H200 (bf16, 32 heads of 8192 rows,
+/// as a part of the bandwidth of a copy): D = 128, 4 rows 0.89, 8 rows 0.93; D = 192, 4 rows 0.76, 8 rows 0.69.
 #[inline]
 pub const fn passes(head_dim: usize) -> usize {
     match head_dim {
-        0..=64 => 4,
-        65..=256 => 8,
-        257..=512 => 4,
+        65..=128 => 8,
+        0..=512 => 4,
         _ => 2,
     }
 }
