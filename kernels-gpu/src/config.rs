@@ -192,8 +192,8 @@ pub trait BulkPersistD: Config {
     const BARRIERS: usize = 1;
 }
 
-/// Q lies in shared memory as panels of 64 columns; K and V stream through it panel by panel, so that shared memory for
-/// them does not grow with D.
+/// Q lies in shared memory as panels of 128 bytes of each row; K and V stream through it panel by panel, so that shared memory
+/// for them does not grow with D.
 ///
 /// Warps stand in a grid: `WARPS / KEY_WARPS` along the query rows, `KEY_WARPS` along the keys for the scores, and along
 /// each panel's columns for the output. Probabilities cross between them through shared memory.
@@ -207,16 +207,18 @@ pub trait SplitD: Config {
     /// Steps in flight or in use.
     const SLOTS: usize;
 
+    /// Columns of a panel, of Q, K and V alike.
+    const PANEL_COLUMNS: usize = PANEL_ROW / CHUNK as usize * Self::Scores::CHUNK;
     /// Panels of a row.
-    const PANELS: usize = Self::D / PANEL;
+    const PANELS: usize = Self::D / Self::PANEL_COLUMNS;
     /// Bytes of one panel of Q.
     const Q_PANEL: usize = Self::ROWS * PANEL_ROW;
     /// Bytes of one panel of K or V.
     const KV_PANEL: usize = Self::KEYS * PANEL_ROW;
-    /// Where the probabilities begin: behind Q, as panels of 64 keys.
+    /// Where the probabilities begin: behind Q, as panels of as many keys.
     const P_OFFSET: usize = Self::PANELS * Self::Q_PANEL;
     /// Where the slots begin.
-    const SLOTS_OFFSET: usize = Self::P_OFFSET + Self::KEYS / PANEL * Self::Q_PANEL;
+    const SLOTS_OFFSET: usize = Self::P_OFFSET + Self::KEYS.div_ceil(Self::PANEL_COLUMNS) * Self::Q_PANEL;
     /// Bytes of a slot.
     const SLOT: usize = Self::STEP_PANELS * Self::KV_PANEL;
     /// Where the warps' row statistics begin: a float for each row, by warp along the keys.
@@ -228,8 +230,8 @@ pub trait SplitD: Config {
     /// Steps of a row of panels; the last may have fewer.
     const STEPS: usize = Self::PANELS.div_ceil(Self::STEP_PANELS);
     /// Barriers in the code: one a step, one for the probabilities and one for references that move; at the end one for the
-    /// ring, one for the sums and one for the staged output; one more when mbarriers have been made.
-    const BARRIERS: usize = 2 * Self::STEPS + 5 + Self::BULK as usize;
+    /// ring, one for the sums and one for the output, if it is staged; one more when mbarriers have been made.
+    const BARRIERS: usize = 2 * Self::STEPS + 4 + !Self::Values::QUADS as usize + Self::BULK as usize;
 
     /// The `i`th panel of a step, counted along the row, if it has one. (Loops over all `i` and asks: loops whose length
     /// depends on the step would not be unrolled.)
@@ -240,7 +242,9 @@ pub trait SplitD: Config {
     }
 }
 
-/// Columns of a panel: one line of the swizzle, in 16-bit elements.
-pub const PANEL: usize = 64;
-/// Bytes of a panel's row.
+/// Bytes of a panel's row: one line of the swizzle.
 pub const PANEL_ROW: usize = LINE as usize;
+/// The same in units of 16 bits, in which tensor maps count whatever elements are.
+pub const PANEL: usize = PANEL_ROW / 2;
+/// Matrix instructions along a panel's row: each takes two chunks.
+pub const PANEL_STEPS: usize = PANEL_ROW / (2 * CHUNK as usize);

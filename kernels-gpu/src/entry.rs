@@ -3,9 +3,11 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{BulkPersistD, PANEL, PersistD, SplitD};
+use crate::config::{BulkPersistD, PersistD, SplitD};
+use crate::format::{Scores, Values};
 use crate::mainloop;
 use crate::pipeline::{BulkTiles, Panels, Tiles};
+use crate::scales::BLOCK;
 use crate::schedule::Work;
 use crate::tile::Operands;
 
@@ -108,14 +110,15 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
     P: Panels<W, C>,
 {
     const {
-        assert!(
-            C::D.is_multiple_of(PANEL)
-                && C::KEYS.is_multiple_of(PANEL)
-                && C::ROWS.is_multiple_of(4 * C::WARPS)
-        );
+        assert!(C::Scores::CHUNK == C::Values::CHUNK && C::D.is_multiple_of(C::PANEL_COLUMNS));
+        assert!(C::KEYS.is_multiple_of(BLOCK) && C::ROWS.is_multiple_of(4 * C::WARPS));
         assert!(16 * M * C::WARPS == C::ROWS * C::KEY_WARPS && 8 * N * C::KEY_WARPS == C::KEYS);
         assert!(8 * O * C::KEY_WARPS == C::D);
-        assert!(N.is_multiple_of(2) && (PANEL / 8 / C::KEY_WARPS).is_multiple_of(2));
+        // A warp's keys are whole A operands of probabilities, and lie in whole blocks or in one; its columns are whole pairs of
+        // B operands.
+        assert!((8 * N).is_multiple_of(2 * C::Values::CHUNK));
+        assert!((8 * N).is_multiple_of(BLOCK) || BLOCK.is_multiple_of(8 * N) || !C::Scores::SCALED);
+        assert!((C::PANEL_COLUMNS / 8 / C::KEY_WARPS).is_multiple_of(2));
     }
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);
     // SAFETY: the caller's.

@@ -75,8 +75,8 @@ pub unsafe fn store<W: Warp>(
     }
 }
 
-/// Rounds and stores the output of a warp whose lanes hold four neighbouring columns ([`Values::QUADS`]): four lanes write
-/// whole sectors of 32 bytes, so nothing is gained by shared memory.
+/// Rounds and stores column tiles of a warp whose lanes hold four neighbouring columns ([`Values::QUADS`]), to columns from
+/// `column` on: four lanes write whole sectors of 32 bytes, so nothing is gained by shared memory.
 ///
 /// # Safety
 /// The matrix, which begins at the warp's first row, is live and nobody else's.
@@ -87,16 +87,18 @@ pub unsafe fn store_quads<W: Warp, C: Config, const M: usize, const O: usize>(
     output: &Accumulator<W, M, O>,
     params: &Params,
     to: GlobalTile,
+    column: u32,
+    tiles: Range<usize>,
 ) {
     for m in 0..M {
         for half in 0..2 {
             let row = Accumulator::<W, M, O>::row(warp, m, half);
             let row_exists = warp.less(row, warp.splat(to.rows));
             let place = to.chunk(warp, row, warp.splat(0));
-            for n in 0..O / 2 {
-                let column = C::Values::column(warp, 2 * n, 0);
+            for n in 0..(tiles.end - tiles.start) / 2 {
+                let column = C::Values::column(warp, 2 * n, 0) + column;
                 let valid = row_exists & warp.less(column, warp.splat(OUTPUT_CHUNK as u32 * to.chunks));
-                let [even, odd] = [0, 1].map(|i| output.tiles[m][2 * n + i]);
+                let [even, odd] = [0, 1].map(|i| output.tiles[m][tiles.start + 2 * n + i]);
                 let pair = |r: usize| C::Output::pack(warp, params, even[2 * half + r], odd[2 * half + r]);
                 // SAFETY: the caller's; what is not valid is not stored.
                 unsafe { warp.store_global_x2(place + warp.mul_wide(column, 2), [pair(0), pair(1)], valid) };

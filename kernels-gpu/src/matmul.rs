@@ -3,9 +3,9 @@
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k16;
 
-use crate::config::Config;
+use crate::config::{Config, PANEL_STEPS, SplitD};
 use crate::format::{Scores, Values};
-use crate::scales::{BLOCK, ByBlock};
+use crate::scales::ByBlock;
 use crate::tile::{Accumulator, Place, Rows, SharedTile};
 
 /// The accumulators of `Q K^T`, as those of an [`Accumulator`].
@@ -67,93 +67,63 @@ pub fn scores<W: Warp, C: Config, const M: usize, const N: usize>(
     scores
 }
 
-/// The `k`th two chunks of keys of a tile of probabilities, rounded, as A operands.
+/// Steps of k in a block of keys, at most.
+const STEPS: usize = 2;
+
+/// Rounded probabilities of a block of keys, [`Values::STEPS`] steps of k, as A operands.
+pub type Block<W, const M: usize> = [[[<W as Warp>::U32; 4]; M]; STEPS];
+
+/// Blocks of so many keys; the last may be a part of one.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn blocks<C: Config>(keys: usize) -> usize {
+    keys.div_ceil(2 * C::Values::CHUNK * C::Values::STEPS)
+}
+
+/// Steps of k in a block of a tile of `8 N` keys.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn steps<C: Config, const N: usize>(block: usize) -> usize {
+    C::Values::STEPS.min(8 * N / (2 * C::Values::CHUNK) - block * C::Values::STEPS)
+}
+
+/// A block of a tile of probabilities, rounded.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
     probabilities: &Accumulator<W, M, N>,
-    k: usize,
-) -> [[W::U32; 4]; M] {
-    let mut a = [[warp.splat(0); 4]; M];
-    for m in 0..M {
-        a[m] = C::Values::round(warp, &probabilities.tiles[m], k);
+    block: usize,
+) -> Block<W, M> {
+    let mut rounded = [[[warp.splat(0); 4]; M]; STEPS];
+    for k in 0..steps::<C, N>(block) {
+        for m in 0..M {
+            rounded[k][m] =
+                C::Values::round(warp, &probabilities.tiles[m], block * C::Values::STEPS + k);
+        }
     }
-    a
+    rounded
 }
 
-/// All of them, of which the first `8 N` keys' worth count.
-#[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub fn round_all<W: Warp, C: Config, const M: usize, const N: usize>(
-    warp: W,
-    probabilities: &Accumulator<W, M, N>,
-) -> [[[W::U32; 4]; M]; N] {
-    let mut all = [[[warp.splat(0); 4]; M]; N];
-    for k in 0..8 * N / (2 * C::Values::CHUNK) {
-        all[k] = round_probabilities::<W, C, M, N>(warp, probabilities, k);
-    }
-    all
-}
-
-/// Each row's sum of rounded probabilities, in one of the four lanes that share it; zeros in the others.
+/// Each row's sum of a block of a tile of rounded probabilities, in one of the four lanes that share it; zeros in the others.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub fn sum_rounded<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
-    rounded: &[[[W::U32; 4]; M]; N],
+    rounded: &Block<W, M>,
+    block: usize,
 ) -> Rows<W::F32, M> {
     let mut sums = [[warp.splat_f32(0.0); 2]; M];
-    let steps = BLOCK / (2 * C::Values::CHUNK);
     for m in 0..M {
-        for block in 0..8 * N / BLOCK {
-            let mut products = [warp.splat_f32(0.0); 4];
-            for k in block * steps..(block + 1) * steps {
-                C::Values::mma(warp, &mut products, rounded[k][m], C::Values::ones(warp));
-            }
-            for half in 0..2 {
-                sums[m][half] = sums[m][half] + products[2 * half];
-            }
+        let mut products = [warp.splat_f32(0.0); 4];
+        for k in 0..steps::<C, N>(block) {
+            C::Values::mma(warp, &mut products, rounded[k][m], C::Values::ones(warp));
+        }
+        for half in 0..2 {
+            sums[m][half] = products[2 * half];
         }
     }
     sums
 }
 
-/// `O += P V` on a whole tile, each block of keys summed by itself and multiplied with its factor.
-///
-/// # Safety
-/// As [`add_values`].
-#[cfg_attr(target_arch = "nvptx64", inline(always))]
-#[track_caller]
-pub unsafe fn add_blocks<W: Warp, C: Config, const M: usize, const N: usize, const O: usize>(
-    warp: W,
-    output: &mut Accumulator<W, M, O>,
-    rounded: &[[[W::U32; 4]; M]; N],
-    values: Place<W>,
-    factors: &ByBlock<W::F32>,
-) {
-    let steps = BLOCK / (2 * C::Values::CHUNK);
-    for n in 0..O / 2 {
-        for block in 0..8 * N / BLOCK {
-            let mut sums = [[[warp.splat_f32(0.0); 4]; 2]; M];
-            for k in block * steps..(block + 1) * steps {
-                // SAFETY: the caller's.
-                let b = unsafe { C::Values::load(warp, values, k, n) };
-                for m in 0..M {
-                    C::Values::mma(warp, &mut sums[m][0], rounded[k][m], b[0]);
-                    C::Values::mma(warp, &mut sums[m][1], rounded[k][m], b[1]);
-                }
-            }
-            for m in 0..M {
-                for i in 0..2 {
-                    for r in 0..4 {
-                        let o = &mut output.tiles[m][2 * n + i][r];
-                        *o = warp.fma(sums[m][i][r], factors[block], *o);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Rounds a tile of probabilities into a shared tile, at a row and chunk, for other warps to load as A operands.
+/// Stores a block of a tile of rounded probabilities into a shared tile, at a row and chunk of the tile's, for other warps to
+/// load.
 ///
 /// # Safety
 /// The shared tile holds them, and no other warp accesses their place.
@@ -161,50 +131,95 @@ pub unsafe fn add_blocks<W: Warp, C: Config, const M: usize, const N: usize, con
 #[track_caller]
 pub unsafe fn share_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
     warp: W,
-    probabilities: &Accumulator<W, M, N>,
+    rounded: &Block<W, M>,
+    block: usize,
     to: SharedTile,
     row: u32,
     chunk: u32,
 ) {
     let (lane_row, column) = m16n8k16::accumulator(warp.lane_id(), 0);
-    for k in 0..8 * N / (2 * C::Values::CHUNK) {
-        let a = round_probabilities::<W, C, M, N>(warp, probabilities, k);
+    for k in 0..steps::<C, N>(block) {
         for right in 0..2 {
-            let place = to.place::<W>(lane_row + row, warp.splat(chunk + (2 * k + right) as u32));
+            let right_chunk = (2 * (block * C::Values::STEPS + k) + right) as u32;
+            let place = to.place::<W>(lane_row + row, warp.splat(chunk + right_chunk));
             for m in 0..M {
                 for half in 0..2 {
                     // An A operand's four registers are its quarters: rows 0 to 7 and 8 to 15, left and right chunk.
                     let address = place.at(16 * m + 8 * half, 0) + (column << 1);
                     // SAFETY: the caller's.
-                    unsafe { warp.store_shared(address, a[m][2 * right + half]) };
+                    unsafe { warp.store_shared(address, rounded[k][m][2 * right + half]) };
                 }
             }
         }
     }
 }
 
-/// `O += P V` over the `k`th two chunks of keys, on `columns` column tiles of O from the `first` on; V's place is at their
-/// first column.
+/// Loads what all warps have shared of a block of keys; `panel` is a panel of their tile.
+///
+/// # Safety
+/// The panels lie in shared memory, and their stores are done.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn load_probabilities<W: Warp, C: SplitD, const M: usize>(
+    warp: W,
+    panel: impl Fn(usize) -> SharedTile,
+    block: usize,
+    row: u32,
+) -> Block<W, M> {
+    let mut rounded = [[[warp.splat(0); 4]; M]; STEPS];
+    for k in 0..C::Values::STEPS {
+        let step = block * C::Values::STEPS + k;
+        let place = panel(step / PANEL_STEPS).place_a(warp, row);
+        for m in 0..M {
+            // SAFETY: the caller's.
+            rounded[k][m] = unsafe { place.load_a(warp, m, step % PANEL_STEPS) };
+        }
+    }
+    rounded
+}
+
+/// `O += P V` over a block of keys, on `columns` column tiles of O from the `first` on; V's place is at their first column.
+/// Where V has scales, the block is summed by itself and multiplied with its factor.
 ///
 /// # Safety
 /// The tile of V lies in shared memory and has arrived.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
+#[expect(clippy::too_many_arguments, reason = "...")]
 pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     warp: W,
     output: &mut Accumulator<W, M, O>,
-    probabilities: [[W::U32; 4]; M],
+    rounded: &Block<W, M>,
+    block: usize,
     values: Place<W>,
-    k: usize,
+    factors: &ByBlock<W::F32>,
     first: usize,
     columns: usize,
 ) {
     for n in 0..columns / 2 {
-        // SAFETY: the caller's.
-        let b = unsafe { C::Values::load(warp, values, k, n) };
+        let mut sums = [[[warp.splat_f32(0.0); 4]; 2]; M];
         for m in 0..M {
-            C::Values::mma(warp, &mut output.tiles[m][first + 2 * n], probabilities[m], b[0]);
-            C::Values::mma(warp, &mut output.tiles[m][first + 2 * n + 1], probabilities[m], b[1]);
+            for i in 0..2 {
+                if !C::Values::SCALED {
+                    sums[m][i] = output.tiles[m][first + 2 * n + i];
+                }
+            }
+        }
+        for k in 0..C::Values::STEPS {
+            // SAFETY: the caller's.
+            let b = unsafe { C::Values::load(warp, values, block * C::Values::STEPS + k, n) };
+            for m in 0..M {
+                C::Values::mma(warp, &mut sums[m][0], rounded[k][m], b[0]);
+                C::Values::mma(warp, &mut sums[m][1], rounded[k][m], b[1]);
+            }
+        }
+        for m in 0..M {
+            for i in 0..2 {
+                for r in 0..4 {
+                    let (sum, o) = (sums[m][i][r], &mut output.tiles[m][first + 2 * n + i][r]);
+                    *o = if C::Values::SCALED { warp.fma(sum, factors[block], *o) } else { sum };
+                }
+            }
         }
     }
 }

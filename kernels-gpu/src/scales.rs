@@ -6,6 +6,8 @@
 //!
 //! V's may also be of columns: then they wait until the output is done.
 
+use core::ops::Range;
+
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k16;
 
@@ -58,20 +60,20 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
         WarpScales { warp, params, batch: work.batch, kv_head: work.kv_head, rows }
     }
 
-    /// Of the tile of keys that begins at `key`.
+    /// Of the warp's `8 N` keys that begin at `key`: whole blocks, or a part of one.
     ///
     /// # Safety
     /// As [`WarpScales::new`].
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub unsafe fn of_keys<C: Config>(&self, key: u32) -> ByBlock<W::F32> {
+    pub unsafe fn of_keys<C: Config, const N: usize>(&self, key: u32) -> ByBlock<W::F32> {
         let (warp, scales) = (self.warp, &self.params.scales);
         let mut factors = [warp.splat_f32(1.0); BLOCKS];
         if C::Scores::SCALED {
             let (_, column) = m16n8k16::accumulator(warp.lane_id(), 0);
             let base = head(&scales.k, self.batch, self.kv_head);
             let base = warp.mul_wide(column >> 1, scales.k_group_stride) + base;
-            for block in 0..C::KEYS / BLOCK {
+            for block in 0..(8 * N).div_ceil(BLOCK) {
                 // SAFETY: the caller's.
                 factors[block] = unsafe { self.load_block(&scales.k, base, key, block) };
             }
@@ -161,7 +163,8 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
         softmax.shift_references(&shifts);
     }
 
-    /// Brings a normalised output to what V's columns stand for, for rows that saw a key: those whose sum is not 0.
+    /// Brings column tiles of a normalised output, whose columns are those from `column` on, to what V's columns stand for, for
+    /// rows that saw a key: those whose sum is not 0.
     ///
     /// # Safety
     /// As [`WarpScales::new`].
@@ -171,6 +174,8 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
         &self,
         output: &mut Accumulator<W, M, O>,
         sums: &Rows<W::F32, M>,
+        column: u32,
+        tiles: Range<usize>,
     ) {
         let (warp, params, scales) = (self.warp, self.params, &self.params.scales);
         if !C::Values::SCALED || scales.v_columns == 0 {
@@ -179,9 +184,9 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
         let (heads, _) = divide(params.q_heads, params.gqa_group);
         let first = (self.batch * heads + self.kv_head) as u64 * params.head_dim as u64;
         let zero = warp.splat_f32(0.0);
-        for n in 0..O {
+        for n in 0..tiles.end - tiles.start {
             for r in 0..2 {
-                let column = C::Values::column(warp, n, r);
+                let column = C::Values::column(warp, n, r) + column;
                 let exists = warp.less(column, warp.splat(params.head_dim));
                 let place = warp.mul_wide(column, 4) + 4 * first;
                 // SAFETY: the caller's; columns that do not exist are not read.
@@ -191,7 +196,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
                 let mean = if scales.v_mean != 0 { load(scales.v_mean) } else { zero };
                 for m in 0..M {
                     for half in 0..2 {
-                        let o = &mut output.tiles[m][n][2 * half + r];
+                        let o = &mut output.tiles[m][tiles.start + n][2 * half + r];
                         let seen = warp.less_f32(zero, sums[m][half]);
                         *o = warp.fma(*o, scale, warp.select_f32(seen, mean, zero));
                     }

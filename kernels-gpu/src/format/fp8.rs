@@ -12,6 +12,7 @@
 use cuda_std::Warp;
 
 use super::{AsAsked, Recipe, Scores, Values};
+use crate::scales::BLOCK;
 use crate::tile::{Place, SharedTile};
 
 /// e4m3: a sign, four bits of exponent, three of mantissa.
@@ -80,6 +81,7 @@ impl Values for E4m3 {
     const ONE: f32 = 448.0;
     const ONE_LOG2: f32 = 8.807_355;
     const SCALED: bool = true;
+    const STEPS: usize = BLOCK / (2 * <Self as Values>::CHUNK);
     const QUADS: bool = true;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

@@ -63,6 +63,9 @@ pub trait Values {
     /// Whether V has [`scales`](crate::scales), and P is rounded so coarsely that a row's sum must be that of the rounded ones,
     /// and sums of products keep so few bits that each block of keys must be summed by itself.
     const SCALED: bool;
+    /// Steps of k, of two chunks each, that are taken together: a block of keys where V has scales, and otherwise one, so that few
+    /// probabilities are in registers at a time.
+    const STEPS: usize;
 
     /// `d += a b` on one 16x8 tile, over two chunks of k.
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]);
@@ -145,6 +148,7 @@ impl<E: Element> Values for E {
     const ONE: f32 = 1.0;
     const ONE_LOG2: f32 = 0.0;
     const SCALED: bool = false;
+    const STEPS: usize = 1;
     const QUADS: bool = false;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

@@ -41,7 +41,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     let mut key = work.first_key;
     while key < work.keys {
         // SAFETY: see above.
-        let key_scales = unsafe { scales.of_keys::<C>(key) };
+        let key_scales = unsafe { scales.of_keys::<C, N>(key) };
         let keys = tiles.keys(key);
         let mut sums = matmul::no_sums::<W, C, M, N>(warp);
         let (keys, steps) = (keys.place_b_by_columns(warp, 0), C::D / (2 * C::Scores::CHUNK));
@@ -57,22 +57,18 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         softmax.update(&mut scores, &mut output);
         dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key);
 
+        // SAFETY: see above.
+        let value_scales = unsafe { scales.of_values::<C>(key) };
         let values = C::Values::place(warp, tiles.values(), 0);
-        if C::Values::SCALED {
-            let rounded = matmul::round_all::<W, C, M, N>(warp, &scores);
-            // SAFETY: see above.
-            let value_scales = unsafe { scales.of_values::<C>(key) };
-            softmax.add_sums(&matmul::sum_rounded::<W, C, M, N>(warp, &rounded));
+        for block in 0..matmul::blocks::<C>(C::KEYS) {
+            let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, block);
+            if C::Values::SCALED {
+                softmax.add_sums(&matmul::sum_rounded::<W, C, M, N>(warp, &p, block));
+            }
             // SAFETY: the tile has arrived.
             unsafe {
-                matmul::add_blocks::<W, C, M, N, O>(warp, &mut output, &rounded, values, &value_scales);
-            }
-        } else {
-            for k in 0..C::KEYS / (2 * C::Values::CHUNK) {
-                let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, k);
-                // SAFETY: the tile has arrived.
-                unsafe { matmul::add_values::<W, C, M, O>(warp, &mut output, p, values, k, 0, O) };
-            }
+                matmul::add_values::<W, C, M, O>(warp, &mut output, &p, block, values, &value_scales, 0, O)
+            };
         }
         tiles.release_values(key);
         key += C::KEYS as u32;
@@ -86,7 +82,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     let (factors, lse) = softmax.finish(&sums);
     output.scale_rows(&factors);
     // SAFETY: see above.
-    unsafe { scales.finish::<C, O>(&mut output, &sums) };
+    unsafe { scales.finish::<C, O>(&mut output, &sums, 0, 0..O) };
     let o = Operands::new::<C>(params, &work).o.skip_rows(warp_row);
     // SAFETY: shared memory is free, a warp's rows of the query tile are its own, and the output is the caller's.
     unsafe {
@@ -95,7 +91,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
             epilogue::store_part_statistics(warp, &references, &sums, params, &work, warp_row);
         } else {
             if C::Values::QUADS {
-                epilogue::store_quads::<W, C, M, O>(warp, &output, params, o);
+                epilogue::store_quads::<W, C, M, O>(warp, &output, params, o, 0, 0..O);
             } else {
                 let pack = |low, high| C::Output::pack(warp, params, low, high);
                 epilogue::stage(warp, &output, staging, warp_row, 0, 0..O, pack);
