@@ -5,13 +5,15 @@
 //! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
 //! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8` | `all` |
 //! | `FFPA_BUILD_HEADDIM` | head dims of native kernels: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
+//! | `ENABLE_FFPA_QUANT_SPLIT_D` | `1`: quantised kernels for head dims above 224, to 1024, too; `0`: not | `0` |
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
 use ffpa_kernels_gpu::catalog::{
-    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZES, Quantize, Stage,
+    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZED_WINDOW, QUANTIZES, Quantize,
+    Stage,
 };
 use ffpa_kernels_gpu::config::Arch;
 
@@ -67,20 +69,28 @@ fn chosen() -> Result<Vec<Entry>, String> {
             list("FFPA_BUILD_HEADDIM", &known)?.iter().filter_map(|d| d.parse().ok()).collect()
         }
     };
+    let window = match variable("ENABLE_FFPA_QUANT_SPLIT_D").as_deref() {
+        Some("1") => usize::MAX,
+        Some("0") | None => QUANTIZED_WINDOW,
+        Some(value) => return Err(format!("ENABLE_FFPA_QUANT_SPLIT_D has {value:?}; known are 0, 1")),
+    };
     let wanted = |arch: Arch| archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"));
     let kernels = CATALOG.iter().filter(|kernel| {
-        has(kernel.arithmetic.is_quantized())
-            && (kernel.arithmetic.is_quantized() || head_dims.contains(&kernel.head_dim))
+        let quantized = kernel.arithmetic.is_quantized();
+        let fits = if quantized { kernel.head_dim <= window } else { head_dims.contains(&kernel.head_dim) };
+        has(quantized) && fits
     });
     let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
-    let wide = |quantize: &Quantize| quantize.stage == Stage::Rows && quantize.head_dim > QUANTIZED_HEAD_DIM;
-    let quantizes = QUANTIZES.iter().filter(|q| has(true) && !wide(q)).map(Quantize::entry);
+    // Of those that take whole rows of the window, the narrowest is enough.
+    let enough = |other: &Quantize| other.stage == Stage::Rows && other.head_dim >= window;
+    let wider = |quantize: &Quantize| {
+        let narrower = |other: &Quantize| other.head_dim < quantize.head_dim;
+        quantize.stage == Stage::Rows && QUANTIZES.iter().any(|other| enough(other) && narrower(other))
+    };
+    let quantizes = QUANTIZES.iter().filter(|quantize| has(true) && !wider(quantize)).map(Quantize::entry);
     let entries = kernels.map(Kernel::entry).chain(combines).chain(quantizes);
     Ok(entries.filter(|entry| wanted(entry.arch)).collect())
 }
-
-/// The largest head dim of which rows are quantised: there are no forward kernels for larger ones in eight bits.
-const QUANTIZED_HEAD_DIM: usize = 256;
 
 /// The families, by name: native kernels first.
 const FAMILIES: [&str; 2] = ["native", "fp8"];

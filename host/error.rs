@@ -1,5 +1,6 @@
 //! What can go wrong with a call.
 
+use ffpa_kernels_gpu::catalog::{CATALOG, Kernel};
 use ffpa_kernels_gpu::config::Dtype;
 
 use crate::backend::BackendKind;
@@ -53,10 +54,10 @@ pub enum Error {
         /// The device's name.
         device: String,
     },
-    /// The quantised families are compiled for small head dims only.
+    /// The quantised families are compiled for small head dims only, unless a build asks for more.
     #[error(
-        "head dim {head_dim} is outside the {family} window: there are kernels for head dims up to {window}; compute in the \
-         tensors' own type"
+        "head dim {head_dim} is outside the {family} window: this build has kernels for head dims up to {window}; {mend}",
+        mend = beyond_window(*family, *head_dim)
     )]
     QuantSplitD {
         /// The family.
@@ -123,4 +124,13 @@ pub enum Error {
         /// What it did.
         fault: Box<ffpa_emulator::Fault>,
     },
+}
+
+/// What helps where a family's kernels of a build end below a head dim.
+fn beyond_window(family: Family, head_dim: usize) -> &'static str {
+    let takes = |kernel: &Kernel| Family::of(kernel.arithmetic) == Some(family) && kernel.head_dim >= head_dim;
+    match CATALOG.iter().any(takes) {
+        true => "rebuild with ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type",
+        false => "compute in the tensors' own type",
+    }
 }

@@ -45,19 +45,23 @@ fn shared_memory_never_conflicts(
 #[rstest]
 fn eight_bits_cost_half_and_the_sums(
     #[values(Arch::Sm89, Arch::Sm90a, Arch::Sm120f)] arch: Arch,
-    #[values(8, 64, 96, 128, 160, 192, 224)] d: usize,
     #[values(ScoreNumbers::E4m3, ScoreNumbers::Int8)] scores: ScoreNumbers,
 ) {
     let precision = Precision::Fp8(Fp8::default().with_scores(scores));
-    let counters = run_in(precision, arch, d, false);
-    let mut problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, N, N, d]);
-    problem.precision = precision;
-    let kernel =
-        plan(&problem, &DeviceInfo::of_arch(arch), &BuildInfo::current()).expect("there is one").kernel;
-    assert_eq!(counters.bank_conflicts, 0);
-    // Each m16n8k32 does 16 * 8 * 32 multiply-adds. Beside two products of N * N * head dim there is one by a column of ones.
-    let want = (2 * kernel.head_dim + 8) * N * N / (16 * 8 * 32);
-    assert_eq!(counters.mma, want as u64);
+    let build = BuildInfo::current();
+    let compiled = |d: usize| build.kernels.iter().any(|k| k.arithmetic.is_quantized() && k.head_dim >= d);
+    let head_dims = [8, 64, 96, 128, 160, 192, 224, 256, 320, 512, 640, 768, 1000];
+    for d in head_dims.into_iter().filter(|&d| compiled(d)) {
+        let counters = run_in(precision, arch, d, false);
+        let mut problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, N, N, d]);
+        problem.precision = precision;
+        let kernel = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is one").kernel;
+        assert_eq!(counters.bank_conflicts, 0, "{}", kernel.name);
+        // Each m16n8k32 does 16 * 8 * 32 multiply-adds. Beside two products of rows * N * head dim there is one by a column of
+        // ones.
+        let want = (2 * kernel.head_dim + 8) * N.next_multiple_of(kernel.rows) * N / (16 * 8 * 32);
+        assert_eq!(counters.mma, want as u64, "{}", kernel.name);
+    }
 }
 
 #[test]

@@ -119,11 +119,14 @@ fn families_that_are_not_there() {
 fn head_dims_outside_the_quantised_window() {
     let mut problem = problem();
     (problem.head_dim, problem.precision) = (232, Precision::Fp8(Fp8::default()));
-    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
+    // As a build without ENABLE_FFPA_QUANT_SPLIT_D.
+    let mut build = BuildInfo::current();
+    build.kernels.retain(|kernel| !kernel.arithmetic.is_quantized() || kernel.head_dim <= 224);
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &build).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "head dim 232 is outside the fp8 window: there are kernels for head dims up to 224; compute in the \
-         tensors' own type"
+        "head dim 232 is outside the fp8 window: this build has kernels for head dims up to 224; rebuild with \
+         ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type"
     );
 }
 

@@ -111,7 +111,9 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
 {
     const {
         assert!(C::Scores::CHUNK == C::Values::CHUNK && C::D.is_multiple_of(C::PANEL_COLUMNS));
-        assert!(C::KEYS.is_multiple_of(BLOCK) && C::ROWS.is_multiple_of(4 * C::WARPS));
+        // By `cp.async`, all threads copy four rows a warp in a pass, and some passes are a panel; the output is stored so too.
+        assert!(C::ROWS.is_multiple_of(4 * C::WARPS) && (C::BULK || C::KEYS.is_multiple_of(4 * C::WARPS)));
+        assert!(C::KEYS.is_multiple_of(BLOCK));
         assert!(16 * M * C::WARPS == C::ROWS * C::KEY_WARPS && 8 * N * C::KEY_WARPS == C::KEYS);
         assert!(8 * O * C::KEY_WARPS == C::D);
         // A warp's keys are whole A operands of probabilities, and lie in whole blocks or in one; its columns are whole pairs of

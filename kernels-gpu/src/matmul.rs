@@ -154,7 +154,7 @@ pub unsafe fn share_probabilities<W: Warp, C: Config, const M: usize, const N: u
     }
 }
 
-/// Loads what all warps have shared of a block of keys; `panel` is a panel of their tile.
+/// Loads what all warps have shared of a block of keys, in panels one behind the other.
 ///
 /// # Safety
 /// The panels lie in shared memory, and their stores are done.
@@ -162,17 +162,18 @@ pub unsafe fn share_probabilities<W: Warp, C: Config, const M: usize, const N: u
 #[track_caller]
 pub unsafe fn load_probabilities<W: Warp, C: SplitD, const M: usize>(
     warp: W,
-    panel: impl Fn(usize) -> SharedTile,
+    from: SharedTile,
     block: usize,
     row: u32,
 ) -> Block<W, M> {
+    // A block lies in one panel.
+    let step = block * C::Values::STEPS;
+    let place = from.skip_bytes((step / PANEL_STEPS * C::Q_PANEL) as u32).place_a(warp, row);
     let mut rounded = [[[warp.splat(0); 4]; M]; STEPS];
     for k in 0..C::Values::STEPS {
-        let step = block * C::Values::STEPS + k;
-        let place = panel(step / PANEL_STEPS).place_a(warp, row);
         for m in 0..M {
             // SAFETY: the caller's.
-            rounded[k][m] = unsafe { place.load_a(warp, m, step % PANEL_STEPS) };
+            rounded[k][m] = unsafe { place.load_a(warp, m, step % PANEL_STEPS + k) };
         }
     }
     rounded

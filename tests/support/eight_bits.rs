@@ -8,13 +8,17 @@ use super::quantized::Recipe;
 use super::reference::{Answer, Call};
 use super::suite::Tally;
 
-/// The largest head dim of the default window.
-const WINDOW: usize = 224;
+/// The largest head dim of the build's kernels in eight bits.
+fn window() -> usize {
+    let build = BuildInfo::current();
+    let quantized = build.kernels.iter().filter(|kernel| kernel.arithmetic.is_quantized());
+    quantized.map(|kernel| kernel.head_dim).max().expect("the build has some")
+}
 
 /// Whether kernels in eight bits do not take a case, or the emulator is not to run it.
 pub fn leaves_out(engine: &Engine, case: &Case) -> bool {
     let modified = case.mask.is_some() || case.dropout.is_some();
-    engine.backend() == BackendKind::Emulator && !case.emulate || case.d > WINDOW || modified
+    engine.backend() == BackendKind::Emulator && !case.emulate || case.d > window() || modified
 }
 
 /// Says what a file of cases came to.

@@ -10,6 +10,9 @@ use crate::{entry, format};
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
 pub const DEFAULT_HEAD_DIMS: &[usize] = &[64, 128, 192, 256, 320, 512, 640, 768, 1024];
 
+/// The largest head dim of quantised kernels that builds have unless told otherwise.
+pub const QUANTIZED_WINDOW: usize = 224;
+
 /// How a kernel's tiles come to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Copies {
@@ -255,6 +258,11 @@ macro_rules! catalog {
 // 1024 109). On sm_120f ptxas gives no thread more registers than an equal share, `setmaxnreg` or not, so its rows with
 // warps that only start copies have 16 rows a warp.
 //
+// In eight bits, tiles with panels are chosen by spills and by the issue slots that their main loops need (`cuda_builder::sass`);
+// they have not been tuned on hardware. With 64 rows each fragment of K and V serves two row tiles, and 128 keys are what
+// fragments of Q serve; fewer rows stand where the output would leave too few registers. On Hopper e4m3 is converted, which
+// takes registers: 32 rows there.
+//
 // Decoding (16 rows of packed heads, one query row, 8 x 8 key/value heads, 32768 keys) reads at the card's copy rate with
 // any tile tried; taken are those with the most bytes in flight in 99 KiB (D = 512: 2 panels a step 4575 GB/s, 1 panel
 // 3988; a copy 4189).
@@ -472,4 +480,48 @@ catalog! {
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_224_tma E4m3, fwd_int8_sm90a_persistd_224_tma Int8]: Sm90a D 224 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 104;
+    [fwd_e4m3_sm89_splitd_256 E4m3, fwd_int8_sm89_splitd_256 Int8]: Sm89 D 256 rows 64 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm89_splitd_384 E4m3, fwd_int8_sm89_splitd_384 Int8]: Sm89 D 384 rows 64 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile; half the keys spill none and need 5 % more issue slots.
+    [fwd_e4m3_sm89_splitd_512 E4m3, fwd_int8_sm89_splitd_512 Int8]: Sm89 D 512 rows 64 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 64;
+    /// Spills: a few words a tile; half the rows would spill none, and read all keys twice as often.
+    [fwd_e4m3_sm89_splitd_640 E4m3, fwd_int8_sm89_splitd_640 Int8]: Sm89 D 640 rows 64 keys 64 warps 8 plain
+        split_d { key_warps 2 step_panels 2 slots 3 } min_blocks 1 spills 64;
+    /// Spills: three words.
+    [fwd_e4m3_sm89_splitd_768 E4m3, fwd_int8_sm89_splitd_768 Int8]: Sm89 D 768 rows 32 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 12;
+    [fwd_e4m3_sm89_splitd_1024 E4m3, fwd_int8_sm89_splitd_1024 Int8]: Sm89 D 1024 rows 32 keys 128 warps 8 plain
+        split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_splitd_256_tma E4m3, fwd_int8_sm120f_splitd_256_tma Int8]: Sm120f D 256 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile; 48 rows spill fewer and need 14 % more issue slots.
+    [fwd_e4m3_sm120f_splitd_384_tma E4m3, fwd_int8_sm120f_splitd_384_tma Int8]: Sm120f D 384 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 76;
+    /// Spills: as at 384.
+    [fwd_e4m3_sm120f_splitd_512_tma E4m3, fwd_int8_sm120f_splitd_512_tma Int8]: Sm120f D 512 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 84;
+    /// Spills: a few words a tile.
+    [fwd_e4m3_sm120f_splitd_640_tma E4m3, fwd_int8_sm120f_splitd_640_tma Int8]: Sm120f D 640 rows 48 keys 128 warps 12 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 52;
+    [fwd_e4m3_sm120f_splitd_768_tma E4m3, fwd_int8_sm120f_splitd_768_tma Int8]: Sm120f D 768 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile.
+    [fwd_e4m3_sm120f_splitd_1024_tma E4m3, fwd_int8_sm120f_splitd_1024_tma Int8]: Sm120f D 1024 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 28;
+    [fwd_e4m3_sm90a_splitd_256_tma E4m3, fwd_int8_sm90a_splitd_256_tma Int8]: Sm90a D 256 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_splitd_384_tma E4m3, fwd_int8_sm90a_splitd_384_tma Int8]: Sm90a D 384 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_splitd_512_tma E4m3, fwd_int8_sm90a_splitd_512_tma Int8]: Sm90a D 512 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_splitd_640_tma E4m3, fwd_int8_sm90a_splitd_640_tma Int8]: Sm90a D 640 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm90a_splitd_768_tma E4m3, fwd_int8_sm90a_splitd_768_tma Int8]: Sm90a D 768 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 5 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile.
+    [fwd_e4m3_sm90a_splitd_1024_tma E4m3, fwd_int8_sm90a_splitd_1024_tma Int8]: Sm90a D 1024 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 56;
 }

@@ -47,7 +47,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
     let columns = C::PANEL_COLUMNS / 8 / C::KEY_WARPS;
     let warp_column = key_warp * columns as u32;
     let panel = |index: usize| SharedTile::rows(warp, index * C::Q_PANEL, PANEL_ROW);
-    let probabilities = |index: usize| SharedTile::rows(warp, C::P_OFFSET + index * C::Q_PANEL, PANEL_ROW);
+    let probabilities = SharedTile::rows(warp, C::P_OFFSET, PANEL_ROW);
     let pack_output = |low, high| C::Output::pack(warp, params, low, high);
     let statistics = Statistics::<W, C>::new(warp, warp_row, key_warp);
     // SAFETY: here and below, the caller's.
@@ -93,7 +93,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
         dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key + warp_key);
         let (panel_keys, chunk_keys) = (C::PANEL_COLUMNS as u32, C::Values::CHUNK as u32);
         let (p_panel, p_chunk) = (warp_key / panel_keys, warp_key % panel_keys / chunk_keys);
-        let to = probabilities(0).skip_bytes(p_panel * C::Q_PANEL as u32);
+        let to = probabilities.skip_bytes(p_panel * C::Q_PANEL as u32);
         for block in 0..matmul::blocks::<C>(8 * N) {
             let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, block);
             if C::Values::SCALED {
