@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use ffpa_kernels_gpu::catalog::{
-    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZED_WINDOW, QUANTIZES, Quantize,
-    Stage,
+    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZED_WINDOW, QUANTIZES,
+    Quantize, Stage,
 };
 use ffpa_kernels_gpu::config::Arch;
 

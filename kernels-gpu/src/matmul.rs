@@ -95,8 +95,7 @@ pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
     let mut rounded = [[[warp.splat(0); 4]; M]; STEPS];
     for k in 0..steps::<C, N>(block) {
         for m in 0..M {
-            rounded[k][m] =
-                C::Values::round(warp, &probabilities.tiles[m], block * C::Values::STEPS + k);
+            rounded[k][m] = C::Values::round(warp, &probabilities.tiles[m], block * C::Values::STEPS + k);
         }
     }
     rounded

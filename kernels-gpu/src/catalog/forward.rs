@@ -519,9 +519,10 @@ catalog! {
         bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
     [fwd_e4m3_sm90a_splitd_640_tma E4m3, fwd_int8_sm90a_splitd_640_tma Int8]: Sm90a D 640 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 0;
-    [fwd_e4m3_sm90a_splitd_768_tma E4m3, fwd_int8_sm90a_splitd_768_tma Int8]: Sm90a D 768 rows 32 keys 128 warps 8 plain
-        bulk_split_d { key_warps 4 step_panels 2 slots 5 } min_blocks 1 spills 0;
     /// Spills: a few words a tile.
+    [fwd_e4m3_sm90a_splitd_768_tma E4m3, fwd_int8_sm90a_splitd_768_tma Int8]: Sm90a D 768 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 72;
+    /// Spills: as at 768.
     [fwd_e4m3_sm90a_splitd_1024_tma E4m3, fwd_int8_sm90a_splitd_1024_tma Int8]: Sm90a D 1024 rows 32 keys 128 warps 8 plain
-        bulk_split_d { key_warps 4 step_panels 4 slots 2 } min_blocks 1 spills 56;
+        bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 92;
 }

@@ -114,9 +114,8 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
             // block.
             for block in 0..matmul::blocks::<C>(C::KEYS) {
                 // SAFETY: see above.
-                let p = unsafe {
-                    matmul::load_probabilities::<W, C, M>(warp, probabilities, block, warp_row)
-                };
+                let p =
+                    unsafe { matmul::load_probabilities::<W, C, M>(warp, probabilities, block, warp_row) };
                 for i in 0..C::STEP_PANELS {
                     let Some(index) = C::panel(step, i) else { continue };
                     let values = slot.skip_bytes((i * C::KV_PANEL) as u32);
@@ -125,7 +124,14 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
                     // SAFETY: see above.
                     unsafe {
                         matmul::add_values::<W, C, M, O>(
-                            warp, &mut output, &p, block, values, &value_scales, first, columns,
+                            warp,
+                            &mut output,
+                            &p,
+                            block,
+                            values,
+                            &value_scales,
+                            first,
+                            columns,
                         );
                     }
                 }
