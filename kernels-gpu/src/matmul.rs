@@ -1,5 +1,7 @@
 //! The two products of attention on a warp's tiles.
 
+use core::ops::Range;
+
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k16;
 
@@ -178,14 +180,13 @@ pub unsafe fn load_probabilities<W: Warp, C: SplitD, const M: usize>(
     rounded
 }
 
-/// `O += P V` over a block of keys, on `columns` column tiles of O from the `first` on; V's place is at their first column.
+/// `O += P V` over a block of keys, on some column tiles of O; V's place is at their first column.
 /// Where V has scales, the block is summed by itself and multiplied with its factor.
 ///
 /// # Safety
 /// The tile of V lies in shared memory and has arrived.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-#[expect(clippy::too_many_arguments, reason = "...")]
 pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     warp: W,
     output: &mut Accumulator<W, M, O>,
@@ -193,15 +194,14 @@ pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     block: usize,
     values: Place<W>,
     factors: &ByBlock<W::F32>,
-    first: usize,
-    columns: usize,
+    tiles: Range<usize>,
 ) {
-    for n in 0..columns / 2 {
+    for n in 0..(tiles.end - tiles.start) / 2 {
         let mut sums = [[[warp.splat_f32(0.0); 4]; 2]; M];
         for m in 0..M {
             for i in 0..2 {
                 if !C::Values::SCALED {
-                    sums[m][i] = output.tiles[m][first + 2 * n + i];
+                    sums[m][i] = output.tiles[m][tiles.start + 2 * n + i];
                 }
             }
         }
@@ -216,7 +216,7 @@ pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
         for m in 0..M {
             for i in 0..2 {
                 for r in 0..4 {
-                    let (sum, o) = (sums[m][i][r], &mut output.tiles[m][first + 2 * n + i][r]);
+                    let (sum, o) = (sums[m][i][r], &mut output.tiles[m][tiles.start + 2 * n + i][r]);
                     *o = if C::Values::SCALED { warp.fma(sum, factors[block], *o) } else { sum };
                 }
             }

@@ -67,7 +67,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
             }
             // SAFETY: the tile has arrived.
             unsafe {
-                matmul::add_values::<W, C, M, O>(warp, &mut output, &p, block, values, &value_scales, 0, O)
+                matmul::add_values::<W, C, M, O>(warp, &mut output, &p, block, values, &value_scales, 0..O)
             };
         }
         tiles.release_values(key);

@@ -120,7 +120,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
                     let Some(index) = C::panel(step, i) else { continue };
                     let values = slot.skip_bytes((i * C::KV_PANEL) as u32);
                     let values = C::Values::place(warp, values, warp_column);
-                    let first = columns * index;
+                    let tiles = columns * index..columns * (index + 1);
                     // SAFETY: see above.
                     unsafe {
                         matmul::add_values::<W, C, M, O>(
@@ -130,8 +130,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
                             block,
                             values,
                             &value_scales,
-                            first,
-                            columns,
+                            tiles,
                         );
                     }
                 }
