@@ -6,6 +6,7 @@
 //! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8` | `all` |
 //! | `FFPA_BUILD_HEADDIM` | head dims of native kernels: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
 //! | `ENABLE_FFPA_QUANT_SPLIT_D` | `1`: quantised kernels for head dims above 224, to 1024, too; `0`: not | `0` |
+//! | `FFPA_BUILD_MMA` | matrix instructions, of kernels that differ in nothing else: `block-scaled` or `plain` | `block-scaled` |
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -74,11 +75,20 @@ fn chosen() -> Result<Vec<Entry>, String> {
         Some("0") | None => QUANTIZED_WINDOW,
         Some(value) => return Err(format!("ENABLE_FFPA_QUANT_SPLIT_D has {value:?}; known are 0, 1")),
     };
+    let block_scaled = match variable("FFPA_BUILD_MMA").as_deref() {
+        Some("block-scaled") | None => true,
+        Some("plain") => false,
+        Some(value) => return Err(format!("FFPA_BUILD_MMA is {value:?}; known are block-scaled, plain")),
+    };
+    // Of two kernels that differ in nothing else one would never run.
+    let multiplies = |kernel: &Kernel| {
+        kernel.block_scaled == block_scaled || !CATALOG.iter().any(|other| other.is_twin_of(kernel))
+    };
     let wanted = |arch: Arch| archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"));
     let kernels = CATALOG.iter().filter(|kernel| {
         let quantized = kernel.arithmetic.is_quantized();
         let fits = if quantized { kernel.head_dim <= window } else { head_dims.contains(&kernel.head_dim) };
-        has(quantized) && fits
+        has(quantized) && fits && multiplies(kernel)
     });
     let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
     // Of those that take whole rows of the window, the narrowest is enough.

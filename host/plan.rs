@@ -253,9 +253,10 @@ impl fmt::Display for Plan {
             Copies::Async => "",
             Copies::Bulk => ", bulk copies",
         };
+        let products = if k.block_scaled { ", block-scaled products" } else { "" };
         write!(
             f,
-            "  {} CTAs of {} warps, {} query rows x {} keys, {} bytes of shared memory{copies}",
+            "  {} CTAs of {} warps, {} query rows x {} keys, {} bytes of shared memory{copies}{products}",
             self.grid,
             k.threads() / 32,
             k.rows,

@@ -13,7 +13,8 @@ use crate::problem::Problem;
 
 /// The best kernel for the problem: of those that the device runs and that take what is asked, the one with the least head
 /// dim; among equals, that with the smallest tile that holds all rows of a head, if any does; among the rest, one without
-/// masks, then one for the device's nearest architecture, then one with bulk copies, and then that with the largest tile.
+/// masks, then one for the device's nearest architecture, then one with block-scaled instructions, then one with bulk copies, and
+/// then that with the largest tile.
 pub(crate) fn select(
     problem: &Problem,
     side: &QuerySide,
@@ -55,7 +56,8 @@ pub(crate) fn select(
     let rank = |kernel: &Kernel| {
         let waste = if kernel.rows >= side.rows { kernel.rows } else { usize::MAX };
         let (nearness, single) = (device.nearness(kernel.arch), kernel.copies == Copies::Async);
-        (kernel.head_dim, waste, kernel.masked, nearness, single, Reverse(kernel.rows))
+        let (scaled, rows) = (Reverse(kernel.block_scaled), Reverse(kernel.rows));
+        (kernel.head_dim, waste, kernel.masked, nearness, scaled, single, rows)
     };
     let best = kernels.iter().filter(takes).min_by_key(|kernel| rank(kernel));
     best.copied().ok_or_else(|| {

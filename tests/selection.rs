@@ -5,37 +5,49 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use ffpa::{
-    Arch, Arithmetic, BuildInfo, DeviceInfo, Dtype, Fp8, Precision, Problem, ScoreNumbers, abi, plan,
+    Arch, Arithmetic, BuildInfo, DeviceInfo, Dtype, Fp8, Kernel, Precision, Problem, ScoreNumbers, abi, plan,
 };
+use ffpa_kernels_gpu::catalog::CATALOG;
 
 #[test]
 fn the_table_is_the_stored_one() {
     let mut table = String::new();
     for arch in Arch::ALL {
-        for dtype in [Dtype::F16, Dtype::Bf16] {
-            for d in [8, 64, 72, 128, 136, 256, 264, 320, 512, 520, 640, 768, 1024] {
-                let problem = Problem::contiguous(dtype, [2, 8, 2, 1000, 3000, d]);
+        for arithmetic in [Arithmetic::F16, Arithmetic::Bf16, Arithmetic::E4m3, Arithmetic::Int8] {
+            let (dtype, precision) = asked(arithmetic);
+            let head_dims: &[usize] = match precision {
+                Precision::Native => &[8, 64, 72, 128, 136, 256, 264, 320, 512, 520, 640, 768, 1024],
+                _ => &[8, 64, 72, 128, 136, 192, 200, 224, 232],
+            };
+            for &d in head_dims {
+                let mut problem = Problem::contiguous(dtype, [2, 8, 2, 1000, 3000, d]);
+                problem.precision = precision;
                 let device = DeviceInfo::of_arch(arch);
                 let line = match plan(&problem, &device, &BuildInfo::current()) {
                     Ok(plan) => format!("{} grid {}", plan.kernel.name, plan.grid),
                     Err(error) => error.to_string(),
                 };
-                let _ = writeln!(table, "{} {} D {d}: {line}", arch.target(), dtype.name());
+                let _ = writeln!(table, "{} {} D {d}: {line}", arch.target(), arithmetic.name());
             }
         }
     }
     insta::assert_snapshot!(table);
 }
 
-/// Problems of one head dim for kernels that compute in some numbers, different in what these are chosen by: rows, heads that
-/// are packed, masks.
-fn problems(arithmetic: Arithmetic, d: usize) -> impl Iterator<Item = Problem> {
-    let (dtype, precision) = match arithmetic {
+/// What to ask for to get kernels that compute in some numbers.
+fn asked(arithmetic: Arithmetic) -> (Dtype, Precision) {
+    match arithmetic {
         Arithmetic::F16 => (Dtype::F16, Precision::Native),
         Arithmetic::Int8 => (Dtype::F16, Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8))),
         Arithmetic::E4m3 => (Dtype::Bf16, Precision::Fp8(Fp8::default())),
         _ => (Dtype::Bf16, Precision::Native),
-    };
+    }
+}
+
+/// Problems of one head dim for kernels that compute in some numbers, different in what these are chosen by: rows, heads that
+/// are packed, masks.
+fn problems(arithmetic: Arithmetic, d: usize) -> impl Iterator<Item = Problem> {
+    let (dtype, precision) = asked(arithmetic);
     [1, 17, 33, 64, 100, 1000].into_iter().flat_map(move |rows| {
         [2, 8].into_iter().flat_map(move |kv_heads| {
             [false, true].map(|masked| {
@@ -73,6 +85,27 @@ fn devices_run_kernels_of_their_own_architecture_where_there_are_some() {
                 assert_eq!(plan.kernel.arch, arch, "{}", plan.kernel.name);
             }
         }
+    }
+}
+
+/// Of kernels that differ in nothing else, those by block-scaled instructions win; without these, the plain ones run.
+#[test]
+fn block_scaled_instructions_win_where_a_device_has_them() {
+    let mut build = BuildInfo::current();
+    let twins: Vec<&Kernel> =
+        CATALOG.iter().filter(|kernel| CATALOG.iter().any(|other| kernel.is_twin_of(other))).collect();
+    assert!(!twins.is_empty());
+    for kernel in twins {
+        let (dtype, precision) = asked(kernel.arithmetic);
+        let mut problem = Problem::contiguous(dtype, [2, 8, 2, 1000, 3000, kernel.head_dim]);
+        problem.precision = precision;
+        let mut chosen = |from: fn(&&Kernel) -> bool, arch| {
+            build.kernels = CATALOG.iter().filter(from).collect();
+            plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel").kernel
+        };
+        let [scaled, plain] = [chosen(|_| true, kernel.arch), chosen(|k| !k.block_scaled, kernel.arch)];
+        assert!(scaled.block_scaled && scaled.is_twin_of(plain), "{} {}", scaled.name, plain.name);
+        assert!(!chosen(|_| true, Arch::Sm90a).block_scaled && !chosen(|_| true, Arch::Sm89).block_scaled);
     }
 }
 

@@ -35,6 +35,11 @@ impl Arch {
             Arch::Sm90a => 227 * 1024,
         }
     }
+
+    /// Whether it has block-scaled matrix instructions (PTX ISA, "Block scaling for mma.sync").
+    pub const fn has_block_scaling(self) -> bool {
+        matches!(self, Arch::Sm120f)
+    }
 }
 
 /// The element of a tensor.

@@ -26,12 +26,15 @@ pub enum Copies {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// Name of the PTX entry: family_dtype_arch_strategy_D.
+    /// Name of the PTX entry: family_dtype_arch_strategy_D, and what else sets it apart: `tma` bulk copies, `mx` block-scaled
+    /// instructions, `masked` all masks.
     pub name: &'static str,
     /// What it is compiled for.
     pub arch: Arch,
     /// What its products are computed in.
     pub arithmetic: Arithmetic,
+    /// Whether it multiplies by block-scaled instructions: the same numbers, and on GeForce twice the rate.
+    pub block_scaled: bool,
     /// How its tiles come to shared memory.
     pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
@@ -60,6 +63,15 @@ impl Kernel {
     /// Threads of a CTA.
     pub const fn threads(&self) -> usize {
         (self.warps + self.producer_warps) * 32
+    }
+
+    /// Whether it does what another kernel does, on the same tile, and only the instructions differ that multiply.
+    #[inline] // so that modules of kernels do not hold it
+    pub fn is_twin_of(&self, other: &Kernel) -> bool {
+        let tile = |kernel: &Kernel| {
+            (kernel.arch, kernel.arithmetic, kernel.copies, kernel.head_dim, kernel.rows, kernel.masked)
+        };
+        tile(self) == tile(other) && self.block_scaled != other.block_scaled
     }
 
     /// Its entry.
@@ -105,13 +117,18 @@ macro_rules! catalog {
                 <$name as Config>::SHARED_BYTES <= Arch::$arch.shared_limit(),
                 concat!(stringify!($name), ": the tile does not fit the target's shared memory")
             );
+            const _: () = assert!(
+                Arch::$arch.has_block_scaling() || !<format::$recipe as Recipe>::BLOCK_SCALED,
+                concat!(stringify!($name), ": the target has no block-scaled instructions")
+            );
         )*)*
 
         /// Every kernel there is.
         pub const CATALOG: &[Kernel] = &[$($(Kernel {
             name: stringify!($name),
             arch: Arch::$arch,
-            arithmetic: Arithmetic::$recipe,
+            arithmetic: <format::$recipe as Recipe>::ARITHMETIC,
+            block_scaled: <format::$recipe as Recipe>::BLOCK_SCALED,
             copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,
@@ -468,6 +485,14 @@ catalog! {
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     /// Spills: as on sm_89.
     [fwd_e4m3_sm120f_persistd_224_tma E4m3, fwd_int8_sm120f_persistd_224_tma Int8]: Sm120f D 224 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 12;
+    [fwd_e4m3_sm120f_persistd_64_tma_mx MxE4m3, fwd_int8_sm120f_persistd_64_tma_mx MxInt8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_128_tma_mx MxE4m3, fwd_int8_sm120f_persistd_128_tma_mx MxInt8]: Sm120f D 128 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_192_tma_mx MxE4m3, fwd_int8_sm120f_persistd_192_tma_mx MxInt8]: Sm120f D 192 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_persistd_224_tma_mx MxE4m3, fwd_int8_sm120f_persistd_224_tma_mx MxInt8]: Sm120f D 224 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 12;
     [fwd_e4m3_sm90a_persistd_64_tma E4m3, fwd_int8_sm90a_persistd_64_tma Int8]: Sm90a D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;

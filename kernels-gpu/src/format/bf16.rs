@@ -3,11 +3,14 @@
 use cuda_std::Warp;
 
 use super::Element;
+use crate::config::Dtype;
 
 /// bfloat16.
 pub enum Bf16 {}
 
 impl Element for Bf16 {
+    const DTYPE: Dtype = Dtype::Bf16;
+
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
         warp.mma_m16n8k16_bf16(d, a, b);

@@ -9,31 +9,77 @@
 //! output one has the even columns of 16 and the other the odd ones; and the keys come in an order in which the
 //! accumulators of four neighbouring tiles of scores are, packed, an A operand: no value crosses lanes.
 
+use core::marker::PhantomData;
+
 use cuda_std::Warp;
 
 use super::{AsAsked, Recipe, Scores, Values};
+use crate::config::Arithmetic;
 use crate::scales::BLOCK;
 use crate::tile::{Place, SharedTile};
 
 /// e4m3: a sign, four bits of exponent, three of mantissa.
-pub enum E4m3 {}
+pub struct E4m3<P = Plain>(PhantomData<P>);
 
 /// Signed integers for Q and K, e4m3 for P and V.
-pub enum Int8 {}
+pub struct Int8<P = Plain>(PhantomData<P>);
 
-impl Recipe for E4m3 {
-    type Scores = E4m3;
-    type Values = E4m3;
+/// [`E4m3`] by block-scaled instructions.
+pub type MxE4m3 = E4m3<BlockScaled>;
+
+/// [`Int8`] whose P and V are multiplied by block-scaled instructions.
+pub type MxInt8 = Int8<BlockScaled>;
+
+/// An instruction that multiplies e4m3: each of them the same products.
+pub trait Product {
+    /// Whether it is a block-scaled one.
+    const BLOCK_SCALED: bool;
+
+    /// `d += a b` on one 16x8 tile over 32 values of k.
+    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]);
+}
+
+/// The one that every architecture has.
+pub enum Plain {}
+
+/// The one of MXFP8 (OCP microscaling formats), with all scales one: sm_120f only.
+pub enum BlockScaled {}
+
+impl Product for Plain {
+    const BLOCK_SCALED: bool = false;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        warp.mma_m16n8k32_e4m3(d, a, b);
+    }
+}
+
+impl Product for BlockScaled {
+    const BLOCK_SCALED: bool = true;
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        warp.mma_m16n8k32_mxf8(d, a, b);
+    }
+}
+
+impl<P: Product> Recipe for E4m3<P> {
+    const ARITHMETIC: Arithmetic = Arithmetic::E4m3;
+    const BLOCK_SCALED: bool = P::BLOCK_SCALED;
+    type Scores = E4m3<P>;
+    type Values = E4m3<P>;
     type Output = AsAsked;
 }
 
-impl Recipe for Int8 {
-    type Scores = Int8;
-    type Values = E4m3;
+impl<P: Product> Recipe for Int8<P> {
+    const ARITHMETIC: Arithmetic = Arithmetic::Int8;
+    const BLOCK_SCALED: bool = P::BLOCK_SCALED;
+    type Scores = Int8<P>;
+    type Values = E4m3<P>;
     type Output = AsAsked;
 }
 
-impl Scores for E4m3 {
+impl<P: Product> Scores for E4m3<P> {
     const CHUNK: usize = 16;
     const SCALED: bool = true;
     type Sum<W: Warp> = W::F32;
@@ -45,7 +91,7 @@ impl Scores for E4m3 {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
-        warp.mma_m16n8k32_e4m3(d, a, b);
+        P::mma(warp, d, a, b);
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -54,7 +100,7 @@ impl Scores for E4m3 {
     }
 }
 
-impl Scores for Int8 {
+impl<P> Scores for Int8<P> {
     const CHUNK: usize = 16;
     const SCALED: bool = true;
     type Sum<W: Warp> = W::U32;
@@ -75,7 +121,7 @@ impl Scores for Int8 {
     }
 }
 
-impl Values for E4m3 {
+impl<P: Product> Values for E4m3<P> {
     const CHUNK: usize = 16;
     const SLACK: f32 = 0.0;
     const ONE: f32 = 448.0;
@@ -86,7 +132,7 @@ impl Values for E4m3 {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
-        warp.mma_m16n8k32_e4m3(d, a, b);
+        P::mma(warp, d, a, b);
     }
 
     /// A register holds four values of k: two each of two neighbouring tiles.

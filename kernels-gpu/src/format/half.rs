@@ -3,11 +3,14 @@
 use cuda_std::Warp;
 
 use super::Element;
+use crate::config::Dtype;
 
 /// IEEE half precision.
 pub enum F16 {}
 
 impl Element for F16 {
+    const DTYPE: Dtype = Dtype::F16;
+
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
         warp.mma_m16n8k16_f16(d, a, b);

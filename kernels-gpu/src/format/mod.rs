@@ -8,14 +8,14 @@ mod fp8;
 mod half;
 
 pub use bf16::Bf16;
-pub use fp8::{E4m3, Int8};
+pub use fp8::{BlockScaled, E4m3, Int8, MxE4m3, MxInt8, Plain, Product};
 pub use half::F16;
 
 use cuda_std::Warp;
 use cuda_std::fragment::{self, m16n8k16};
 
 use crate::abi::Params;
-use crate::config::Dtype;
+use crate::config::{Arithmetic, Dtype};
 use crate::tile::{Place, SharedTile};
 
 /// Elements of the output in a chunk of 16 bytes.
@@ -23,6 +23,10 @@ pub const OUTPUT_CHUNK: usize = 8;
 
 /// What a kernel computes in.
 pub trait Recipe {
+    /// The numbers.
+    const ARITHMETIC: Arithmetic;
+    /// Whether they are multiplied by block-scaled instructions where others give the same products.
+    const BLOCK_SCALED: bool;
     /// `Q K^T`.
     type Scores: Scores;
     /// `P V`.
@@ -104,6 +108,9 @@ pub trait Output {
 
 /// A 16-bit element format.
 pub trait Element {
+    /// Its tag.
+    const DTYPE: Dtype;
+
     /// `d += a b` on one 16x8 tile over 16 values of k.
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]);
 
@@ -115,6 +122,8 @@ pub trait Element {
 }
 
 impl<E: Element> Recipe for E {
+    const ARITHMETIC: Arithmetic = Arithmetic::native(E::DTYPE);
+    const BLOCK_SCALED: bool = false;
     type Scores = E;
     type Values = E;
     type Output = E;
