@@ -7,6 +7,7 @@
 //! possible. It knows nothing of latency, shared-memory bandwidth or barriers, so it is an upper bound.
 //! [`MainLoop::tensor_share_without_overlap`] is what is left when no other instruction issues while the tensor core works.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The instructions of a kernel's main loop.
@@ -106,7 +107,8 @@ pub fn matrix_clocks(opcode: &str, part: Part) -> Option<usize> {
 }
 
 impl MainLoop {
-    /// Finds the loop with the most matrix instructions: the body of a backward branch.
+    /// Finds the loop with the most matrix instructions: the body of a backward branch. Of several with as many it is the
+    /// shortest: branches back from blocks that lie behind the loop, of waits for instance, enclose what lies between too.
     pub fn find(sass: &str) -> Option<Self> {
         let instructions: Vec<(u64, &str)> = sass.lines().filter_map(instruction).collect();
         let index = |address: u64| instructions.binary_search_by_key(&address, |&(at, _)| at).ok();
@@ -114,7 +116,9 @@ impl MainLoop {
             let target = branch_target(text).filter(|&target| target < at)?;
             Some(MainLoop::of(&instructions[index(target)?..=end]))
         });
-        loops.filter(|body| body.matrix() > 0).max_by_key(MainLoop::matrix)
+        loops
+            .filter(|body| body.matrix() > 0)
+            .max_by_key(|body| (body.matrix(), Reverse(body.instructions())))
     }
 
     fn of(instructions: &[(u64, &str)]) -> Self {
@@ -143,6 +147,16 @@ impl MainLoop {
     /// Matrix instructions.
     pub fn matrix(&self) -> usize {
         self.matrix_opcodes.values().sum()
+    }
+
+    /// Matrix instructions by kind: what the opcode says before the shape, `HMMA`, `QMMA`, `QMMA.SF` (block-scaled), `IMMA`.
+    pub fn matrix_kinds(&self) -> BTreeMap<&str, usize> {
+        let mut kinds = BTreeMap::new();
+        for (opcode, n) in &self.matrix_opcodes {
+            let kind = opcode.split_once(".168").map_or(opcode.as_str(), |(kind, _)| kind);
+            *kinds.entry(kind).or_default() += n;
+        }
+        kinds
     }
 
     /// All instructions.
@@ -202,6 +216,21 @@ mod tests {
         assert_eq!(body.tensor_share_without_overlap(Part::GeForce), Some(32.0 / 34.0));
         assert_eq!(body.tensor_share_without_overlap(Part::Professional), Some(16.0 / 18.0));
         assert_eq!((body.class(Class::Fragment), body.class(Class::Other)), (1, 1));
+    }
+
+    #[test]
+    fn branches_from_behind_the_loop_do_not_count() {
+        let sass = "        /*0000*/                   QMMA.SF.16832.F32.E4M3.E4M3.E8 R4, R8, R12, R4 ;\n\
+                    \x20       /*0010*/                   QMMA.SF.16832.F32.E4M3.E4M3.E8 R4, R8, R12, R4 ;\n\
+                    \x20       /*0020*/                   IMMA.16832.S8.S8 R4, R8, R12, R4 ;\n\
+                    \x20       /*0030*/              @!P0 BRA 0x60 ;\n\
+                    \x20       /*0040*/              @!P1 BRA 0x0 ;\n\
+                    \x20       /*0050*/                   EXIT ;\n\
+                    \x20       /*0060*/                   SYNCS.PHASECHK.TRANS64 P0, [R2], R3 ;\n\
+                    \x20       /*0070*/                   BRA 0x0 ;\n";
+        let body = MainLoop::find(sass).expect("a loop");
+        assert_eq!(body.instructions(), 5);
+        assert_eq!(Vec::from_iter(body.matrix_kinds()), [("IMMA", 1), ("QMMA.SF", 2)]);
     }
 
     /// Opcodes as ptxas 13.0 writes them for sm_89 and sm_120f.

@@ -15,8 +15,11 @@ enum Command {
         #[arg(default_value = "target/cuda-root")]
         dir: PathBuf,
     },
-    /// Build every kernel and print what it costs: registers, spills, shared memory, instructions
-    PtxStats,
+    /// Build kernels and print what they cost: registers, spills, shared memory, instructions
+    PtxStats {
+        /// Parts of kernels' names: those that have one of them; all kernels if none is given
+        patterns: Vec<String>,
+    },
     /// Build every kernel and make its cost the one that tests expect
     Bless,
     /// Build what a GPU machine without cargo needs to test and time the kernels
@@ -44,8 +47,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::CudaRoot { dir } => {
             println!("export CUDA_LIBRARY_PATH={}", cuda_builder::cuda_root::make(&dir)?.display());
         }
-        Command::PtxStats => print!("{}", stats::table(&stats::measure()?)),
-        Command::Bless => stats::bless(&stats::measure()?)?,
+        Command::PtxStats { patterns } => print!("{}", stats::table(&stats::measure(&patterns)?)),
+        Command::Bless => stats::bless(&stats::measure(&[])?)?,
         Command::DeviceBundle { dir } => bundle::make(&dir)?,
         Command::Readme => results::write_readme()?,
     }

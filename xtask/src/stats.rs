@@ -39,8 +39,13 @@ pub struct Stats {
     pub loop_instructions: usize,
     /// Matrix instructions among them.
     pub loop_mma: usize,
-    /// Share of the tensor core's time if nothing overlaps, in percent (see `cuda_builder::sass`).
+    /// These by kind, for instance `132 QMMA.SF` or `64 HMMA, 32 IMMA`: where the hardware lacks an instruction of the PTX,
+    /// others stand for it.
+    pub loop_mma_kinds: String,
+    /// Share of the tensor core's time on a GeForce if nothing overlaps, in percent (see `cuda_builder::sass`).
     pub tensor_percent: usize,
+    /// The share if everything overlaps but the issue of instructions.
+    pub tensor_percent_overlapped: usize,
 }
 
 /// A kernel, its cost, and what is wrong with it.
@@ -53,17 +58,22 @@ pub struct Measured {
     pub deviations: Vec<String>,
 }
 
-/// Builds and assembles every kernel of the catalog.
+/// Builds and assembles the kernels of the catalog whose names have one of the patterns in them; all of them without patterns.
 ///
 /// # Errors
-/// If the toolchain, a tool or a kernel fails.
-pub fn measure() -> Result<Vec<Measured>, Failure> {
+/// If there is no such kernel, or the toolchain, a tool or a kernel fails.
+pub fn measure(patterns: &[String]) -> Result<Vec<Measured>, Failure> {
+    let wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|pattern| name.contains(pattern));
+    let kernels: Vec<catalog::Entry> = entries().filter(|kernel| wanted(kernel.name)).collect();
+    if kernels.is_empty() {
+        return Err(format!("the catalog has no kernel named like {}", patterns.join(" or ")).into());
+    }
     let tools = Tools::find()?;
     let cache = target_dir().join("ffpa-ptx-cache");
     let builder = CudaBuilder::new("ffpa_kernels_gpu", SOURCE_DIR)
         .dependency("cuda_std", CUDA_STD_SOURCE_DIR)
         .cache_dir(&cache);
-    let entry = |kernel: catalog::Entry| Entry {
+    let entry = |kernel: &catalog::Entry| Entry {
         name: kernel.name.into(),
         arch: kernel.arch.target().into(),
         threads: kernel.threads,
@@ -73,11 +83,12 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
         target_features: kernel.ptx_feature().map(str::to_string).into_iter().collect(),
         ..Options::default()
     };
-    let add = |builder: CudaBuilder, kernel| builder.entry_with(entry(kernel), options(&kernel));
-    let modules = entries().fold(builder, add).build()?;
+    let add =
+        |builder: CudaBuilder, kernel: &catalog::Entry| builder.entry_with(entry(kernel), options(kernel));
+    let modules = kernels.iter().fold(builder, add).build()?;
     let cubins = target_dir().join("cubins");
     fs::create_dir_all(&cubins)?;
-    let measured = entries().zip(modules).map(|(kernel, module)| {
+    let measured = kernels.into_iter().zip(modules).map(|(kernel, module)| {
         let cubin = cubins.join(format!("{}.cubin", kernel.name));
         let resources = tools.assemble(&module.ptx, kernel.arch.target(), &cubin)?;
         // Kernels that only combine multiply no matrices.
@@ -101,10 +112,14 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
         if kernel.shared_bytes > kernel.arch.shared_limit() {
             wrong.push(format!("{} bytes of shared memory", kernel.shared_bytes));
         }
-        let share = match body.matrix() {
-            0 => 0.0,
-            _ => body.tensor_share_without_overlap(Part::GeForce).ok_or("an unknown matrix instruction")?,
+        let percent = |share: fn(&MainLoop, Part) -> Option<f64>| match body.matrix() {
+            0 => Ok(0),
+            _ => share(&body, Part::GeForce)
+                .map(|share| (100.0 * share).round() as usize)
+                .ok_or("an unknown matrix instruction"),
         };
+        let kinds: Vec<String> =
+            body.matrix_kinds().into_iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         let stats = Stats {
             registers: resources.registers,
             spill_stores: resources.spill_stores,
@@ -115,7 +130,9 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
             ldmatrix: summary.count("ldmatrix"),
             loop_instructions: body.instructions(),
             loop_mma: body.matrix(),
-            tensor_percent: (100.0 * share).round() as usize,
+            loop_mma_kinds: kinds.join(", "),
+            tensor_percent: percent(MainLoop::tensor_share_without_overlap)?,
+            tensor_percent_overlapped: percent(MainLoop::tensor_share)?,
         };
         Ok(Measured { kernel, stats, deviations: wrong })
     });
@@ -124,15 +141,16 @@ pub fn measure() -> Result<Vec<Measured>, Failure> {
 
 /// A line per kernel.
 pub fn table(measured: &[Measured]) -> String {
+    let width = measured.iter().map(|m| m.kernel.name.len()).max().unwrap_or(0);
     let mut text = format!(
-        "{:28} {:>5} {:>11} {:>8} {:>8} {:>6} {:>8} {:>10} {:>9} {:>8}\n",
-        "kernel", "regs", "spills", "shared", "barriers", "mma", "ldmatrix", "loop", "loop mma", "tensor"
+        "{:width$} {:>5} {:>9} {:>7} {:>8} {:>5} {:>8} {:>6} {:>9} {:>11}  loop mma\n",
+        "kernel", "regs", "spills", "shared", "barriers", "mma", "ldmatrix", "loop", "tensor", "overlapped"
     );
     for Measured { kernel, stats: s, deviations } in measured {
         let spills = format!("{}+{}", s.spill_stores, s.spill_loads);
         let _ = writeln!(
             text,
-            "{:28} {:>5} {:>11} {:>8} {:>8} {:>6} {:>8} {:>10} {:>9} {:>7}%",
+            "{:width$} {:>5} {:>9} {:>7} {:>8} {:>5} {:>8} {:>6} {:>8}% {:>10}%  {}",
             kernel.name,
             s.registers,
             spills,
@@ -141,16 +159,18 @@ pub fn table(measured: &[Measured]) -> String {
             s.mma,
             s.ldmatrix,
             s.loop_instructions,
-            s.loop_mma,
-            s.tensor_percent
+            s.tensor_percent,
+            s.tensor_percent_overlapped,
+            s.loop_mma_kinds
         );
         for deviation in deviations {
             let _ = writeln!(text, "    wrong: {deviation}");
         }
     }
     text.push_str(
-        "spills: bytes stored + loaded. loop: instructions of the main loop, rare branches included. tensor: clocks of \
-         matrix instructions over those and all other issue slots, at 512 operations per multiprocessor and clock.\n",
+        "spills: bytes stored + loaded. loop: instructions of the main loop, rare branches included. tensor: clocks for which \
+         the loop's matrix instructions keep a GeForce's tensor cores busy, over those and all other issue slots; overlapped: over \
+         the larger of those and all issue slots.\n",
     );
     text
 }
