@@ -114,7 +114,7 @@ fn operations_on_8_bit_matrices_become_what_they_name() {
     const HOPPER: &[&str] = &["F2FP.F16.E4M3.UNPACK_B", "HMMA.16816.F32", "HMMA.16816.F32", "FADD"];
     const QMMA: &[&str] = &["QMMA.16832.F32.E4M3.E4M3"];
     const IMMA: &[&str] = &["IMMA.16832.S8.S8"];
-    let operations: [(&str, &[&str], Machines); 6] = [
+    let operations: [(&str, &[&str], Machines); 7] = [
         (
             "mma_e4m3",
             &[E4M3],
@@ -131,6 +131,11 @@ fn operations_on_8_bit_matrices_become_what_they_name() {
             "pack_s8",
             &["cvt.rni.s32.f32 ", "cvt.pack.sat.s8.s32.b32 ", "cvt.pack.sat.s8.s32.b32 "],
             &[("sm_89", None, PACK_S8), ("sm_90a", None, PACK_S8), ("sm_120f", None, PACK_S8)],
+        ),
+        (
+            "bulk_copy",
+            &["cp.async.bulk.tensor.4d.shared::c"],
+            &[("sm_90a", None, &["UTMALDG.4D"]), ("sm_120f", None, &["UTMALDG.4D"])],
         ),
         (
             "scalars",
@@ -165,5 +170,6 @@ fn operations_on_8_bit_matrices_become_what_they_name() {
         assert!(resources.spill_stores == 0 && warnings(&resources).next().is_none(), "{resources:?}");
         let sass = tools.disassemble(&cubin).unwrap_or_else(|error| panic!("{error}"));
         assert!(in_order(&sass, machine), "{name} for {arch}: {sass}");
+        assert!(!sass.contains("CALL.ABS"), "{name} for {arch} makes an external call: {sass}");
     }
 }

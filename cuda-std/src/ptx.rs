@@ -57,9 +57,25 @@ macro_rules! parameter_address {
 #[derive(Clone, Copy)]
 pub struct Ptx;
 
+/// The state space that bulk copies go to, this CTA's shared memory, by the widest name that sm_90a's PTX version has and by its
+/// own name (PTX ISA 8.6) elsewhere. By the wide one, ptxas 13.0 asks at run time on sm_120f whether the address is this
+/// CTA's and makes an external call if not, for which it saves registers around every copy and ignores `setmaxnreg`.
+#[cfg(target_feature = "sm_90a")]
+macro_rules! own_shared_memory {
+    () => {
+        "shared::cluster"
+    };
+}
+#[cfg(not(target_feature = "sm_90a"))]
+macro_rules! own_shared_memory {
+    () => {
+        "shared::cta"
+    };
+}
+
 /// A warp-wide or memory instruction without results.
 macro_rules! instruction {
-    ($($text:literal),+ ; $($operands:tt)*) => {
+    ($($text:expr),+ ; $($operands:tt)*) => {
         // SAFETY: the instruction does what the calling method's contract says, and nothing else.
         unsafe { asm!($($text),+, $($operands)* options(nostack)) }
     };
@@ -367,7 +383,8 @@ impl Warp for Ptx {
     }
     #[inline(always)]
     unsafe fn copy_tensor(self, destination: u32, map: u64, [a, b, c, d]: [u32; 4], barrier: u32) {
-        instruction!("{{ .reg .pred p; setp.eq.u32 p, {7}, 0; @p cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{0}], [{1}, {{{2}, {3}, {4}, {5}}}], [{6}]; }}";
+        instruction!(concat!("{{ .reg .pred p; setp.eq.u32 p, {7}, 0; @p cp.async.bulk.tensor.4d.", own_shared_memory!(),
+            ".global.tile.mbarrier::complete_tx::bytes [{0}], [{1}, {{{2}, {3}, {4}, {5}}}], [{6}]; }}");
             in(reg32) destination, in(reg64) map, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d,
             in(reg32) barrier, in(reg32) self.lane_id(),);
     }

@@ -313,7 +313,7 @@ pub trait Warp: Copy {
     unsafe fn mbarrier_wait(self, barrier: u32, parity: u32);
 
     /// Starts the copy of a box of a tensor map from global to shared memory, by one lane
-    /// (`cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`). Elements outside the tensor are
+    /// (`cp.async.bulk.tensor.4d.shared::cta.global.tile.mbarrier::complete_tx::bytes`). Elements outside the tensor are
     /// zeros. The box's bytes count towards the mbarrier's current phase; a warp may read them once it has waited for that.
     ///
     /// # Safety

@@ -180,7 +180,7 @@ pub trait PersistD: Config {
 /// is free again.
 pub trait BulkPersistD: Config {
     /// Warps that only start copies: none, where the first warp that computes does it, one, or, where it gives registers away,
-    /// a group of four, of which one starts copies. (On sm_120f ptxas 13.0 drops `setmaxnreg`: one is enough.)
+    /// a group of four, of which one starts copies.
     const PRODUCER_WARPS: usize;
     /// Slots for tiles of K, and for tiles of V.
     const STAGES: usize;

@@ -272,8 +272,8 @@ macro_rules! catalog {
 // registers of addresses and the issue slots of copies, so that larger tiles pay. The sm_90a rows above D = 256 use Hopper's
 // 227 KiB; the sm_89 and sm_120f rows there are what 99 KiB hold and have not been run on such hardware. Among tiles of
 // 99 KiB these were the fastest on the H200 (384 197, 448 189, 512 185, 576 155, 704 142, 832 126, 896 129, 960 126,
-// 1024 109). On sm_120f ptxas gives no thread more registers than an equal share, `setmaxnreg` or not, so its rows with
-// warps that only start copies have 16 rows a warp.
+// 1024 109). The sm_120f rows with a warp that only starts copies have 16 rows a warp, which an equal share of the registers holds;
+// with four such warps that give theirs away, as on Hopper, 32 would fit (D = 64: 128x64, 4 + 4p, no spills).
 //
 // In eight bits, tiles with panels are chosen by spills and by the issue slots that their main loops need (`cuda_builder::sass`);
 // they have not been tuned on hardware. With 64 rows each fragment of K and V serves two row tiles, and 128 keys are what
