@@ -455,9 +455,8 @@ catalog! {
     /// Spills: two words.
     [fwd_f16_sm120f_persistd_192_tma F16, fwd_bf16_sm120f_persistd_192_tma Bf16]: Sm120f D 192 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 1 producer_warps 1 } min_blocks 1 spills 16;
-    /// Spills: a few words a tile.
     [fwd_f16_sm120f_persistd_256_tma F16, fwd_bf16_sm120f_persistd_256_tma Bf16]: Sm120f D 256 rows 64 keys 64 warps 4 plain
-        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 24;
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_f16_sm120f_splitd_320_tma F16, fwd_bf16_sm120f_splitd_320_tma Bf16]: Sm120f D 320 rows 64 keys 64 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 5 } min_blocks 1 spills 0;
     [fwd_f16_sm120f_splitd_512_tma F16, fwd_bf16_sm120f_splitd_512_tma Bf16]: Sm120f D 512 rows 64 keys 64 warps 8 plain
@@ -474,9 +473,9 @@ catalog! {
         persist_d { k_stages 2 } min_blocks 1 spills 0;
     [fwd_e4m3_sm89_persistd_192 E4m3, fwd_int8_sm89_persistd_192 Int8]: Sm89 D 192 rows 128 keys 64 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
-    /// Spills: addresses of copies, stored before the loop and loaded once a tile.
+    /// Spills: addresses, stored before the loop and loaded once a tile.
     [fwd_e4m3_sm89_persistd_224 E4m3, fwd_int8_sm89_persistd_224 Int8]: Sm89 D 224 rows 128 keys 64 warps 8 plain
-        persist_d { k_stages 2 } min_blocks 1 spills 88;
+        persist_d { k_stages 2 } min_blocks 1 spills 48;
     [fwd_e4m3_sm120f_persistd_64_tma E4m3, fwd_int8_sm120f_persistd_64_tma Int8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_persistd_128_tma E4m3, fwd_int8_sm120f_persistd_128_tma Int8]: Sm120f D 128 rows 128 keys 128 warps 8 plain
@@ -485,7 +484,7 @@ catalog! {
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     /// Spills: as on sm_89.
     [fwd_e4m3_sm120f_persistd_224_tma E4m3, fwd_int8_sm120f_persistd_224_tma Int8]: Sm120f D 224 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 12;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 8;
     [fwd_e4m3_sm120f_persistd_64_tma_mx MxE4m3, fwd_int8_sm120f_persistd_64_tma_mx MxInt8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_persistd_128_tma_mx MxE4m3, fwd_int8_sm120f_persistd_128_tma_mx MxInt8]: Sm120f D 128 rows 128 keys 128 warps 8 plain
@@ -493,7 +492,7 @@ catalog! {
     [fwd_e4m3_sm120f_persistd_192_tma_mx MxE4m3, fwd_int8_sm120f_persistd_192_tma_mx MxInt8]: Sm120f D 192 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_persistd_224_tma_mx MxE4m3, fwd_int8_sm120f_persistd_224_tma_mx MxInt8]: Sm120f D 224 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 12;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_e4m3_sm90a_persistd_64_tma E4m3, fwd_int8_sm90a_persistd_64_tma Int8]: Sm90a D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     /// Spills: what the hardware does not multiply is converted, and that takes registers.
