@@ -475,7 +475,7 @@ catalog! {
         persist_d { k_stages 2 } min_blocks 1 spills 0;
     /// Spills: addresses, stored before the loop and loaded once a tile.
     [fwd_e4m3_sm89_persistd_224 E4m3, fwd_int8_sm89_persistd_224 Int8]: Sm89 D 224 rows 128 keys 64 warps 8 plain
-        persist_d { k_stages 2 } min_blocks 1 spills 48;
+        persist_d { k_stages 2 } min_blocks 1 spills 56;
     [fwd_e4m3_sm120f_persistd_64_tma E4m3, fwd_int8_sm120f_persistd_64_tma Int8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_persistd_128_tma E4m3, fwd_int8_sm120f_persistd_128_tma Int8]: Sm120f D 128 rows 128 keys 128 warps 8 plain
@@ -497,13 +497,13 @@ catalog! {
         bulk_persist_d { stages 2 producer_warps 4 } min_blocks 1 spills 0;
     /// Spills: what the hardware does not multiply is converted, and that takes registers.
     [fwd_e4m3_sm90a_persistd_128_tma E4m3, fwd_int8_sm90a_persistd_128_tma Int8]: Sm90a D 128 rows 128 keys 128 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 128;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 156;
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_192_tma E4m3, fwd_int8_sm90a_persistd_192_tma Int8]: Sm90a D 192 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 40;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 32;
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_224_tma E4m3, fwd_int8_sm90a_persistd_224_tma Int8]: Sm90a D 224 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 104;
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 100;
     [fwd_e4m3_sm89_splitd_256 E4m3, fwd_int8_sm89_splitd_256 Int8]: Sm89 D 256 rows 64 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
     [fwd_e4m3_sm89_splitd_384 E4m3, fwd_int8_sm89_splitd_384 Int8]: Sm89 D 384 rows 64 keys 128 warps 8 plain
@@ -523,18 +523,34 @@ catalog! {
         bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
     /// Spills: a few words a tile; 48 rows spill fewer and need 14 % more issue slots.
     [fwd_e4m3_sm120f_splitd_384_tma E4m3, fwd_int8_sm120f_splitd_384_tma Int8]: Sm120f D 384 rows 64 keys 128 warps 8 plain
-        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 76;
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 48;
     /// Spills: as at 384.
     [fwd_e4m3_sm120f_splitd_512_tma E4m3, fwd_int8_sm120f_splitd_512_tma Int8]: Sm120f D 512 rows 64 keys 128 warps 8 plain
-        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 84;
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 96;
     /// Spills: a few words a tile.
     [fwd_e4m3_sm120f_splitd_640_tma E4m3, fwd_int8_sm120f_splitd_640_tma Int8]: Sm120f D 640 rows 48 keys 128 warps 12 plain
-        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 52;
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_splitd_768_tma E4m3, fwd_int8_sm120f_splitd_768_tma Int8]: Sm120f D 768 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
     /// Spills: a few words a tile.
     [fwd_e4m3_sm120f_splitd_1024_tma E4m3, fwd_int8_sm120f_splitd_1024_tma Int8]: Sm120f D 1024 rows 32 keys 128 warps 8 plain
-        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 28;
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
+    [fwd_e4m3_sm120f_splitd_256_tma_mx MxE4m3, fwd_int8_sm120f_splitd_256_tma_mx MxInt8]: Sm120f D 256 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile; 48 rows spill fewer and need 14 % more issue slots.
+    [fwd_e4m3_sm120f_splitd_384_tma_mx MxE4m3, fwd_int8_sm120f_splitd_384_tma_mx MxInt8]: Sm120f D 384 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 68;
+    /// Spills: as at 384.
+    [fwd_e4m3_sm120f_splitd_512_tma_mx MxE4m3, fwd_int8_sm120f_splitd_512_tma_mx MxInt8]: Sm120f D 512 rows 64 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 104;
+    /// Spills: a few words a tile.
+    [fwd_e4m3_sm120f_splitd_640_tma_mx MxE4m3, fwd_int8_sm120f_splitd_640_tma_mx MxInt8]: Sm120f D 640 rows 48 keys 128 warps 12 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 48;
+    [fwd_e4m3_sm120f_splitd_768_tma_mx MxE4m3, fwd_int8_sm120f_splitd_768_tma_mx MxInt8]: Sm120f D 768 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
+    /// Spills: a few words a tile.
+    [fwd_e4m3_sm120f_splitd_1024_tma_mx MxE4m3, fwd_int8_sm120f_splitd_1024_tma_mx MxInt8]: Sm120f D 1024 rows 32 keys 128 warps 8 plain
+        bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_e4m3_sm90a_splitd_256_tma E4m3, fwd_int8_sm90a_splitd_256_tma Int8]: Sm90a D 256 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
     [fwd_e4m3_sm90a_splitd_384_tma E4m3, fwd_int8_sm90a_splitd_384_tma Int8]: Sm90a D 384 rows 32 keys 128 warps 8 plain
