@@ -7,7 +7,7 @@ use std::fmt::Write;
 use ffpa::{
     Arch, Arithmetic, BuildInfo, DeviceInfo, Dtype, Fp8, Kernel, Precision, Problem, ScoreNumbers, abi, plan,
 };
-use ffpa_kernels_gpu::catalog::CATALOG;
+use ffpa_kernels_gpu::catalog::{CATALOG, QUANTIZES};
 
 #[test]
 fn the_table_is_the_stored_one() {
@@ -92,6 +92,7 @@ fn devices_run_kernels_of_their_own_architecture_where_there_are_some() {
 #[test]
 fn block_scaled_instructions_win_where_a_device_has_them() {
     let mut build = BuildInfo::current();
+    build.quantizes = QUANTIZES.iter().collect();
     let twins: Vec<&Kernel> =
         CATALOG.iter().filter(|kernel| CATALOG.iter().any(|other| kernel.is_twin_of(other))).collect();
     assert!(!twins.is_empty());

@@ -527,12 +527,10 @@ catalog! {
     /// Spills: as at 384.
     [fwd_e4m3_sm120f_splitd_512_tma E4m3, fwd_int8_sm120f_splitd_512_tma Int8]: Sm120f D 512 rows 64 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 96;
-    /// Spills: a few words a tile.
     [fwd_e4m3_sm120f_splitd_640_tma E4m3, fwd_int8_sm120f_splitd_640_tma Int8]: Sm120f D 640 rows 48 keys 128 warps 12 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_splitd_768_tma E4m3, fwd_int8_sm120f_splitd_768_tma Int8]: Sm120f D 768 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    /// Spills: a few words a tile.
     [fwd_e4m3_sm120f_splitd_1024_tma E4m3, fwd_int8_sm120f_splitd_1024_tma Int8]: Sm120f D 1024 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_splitd_256_tma_mx MxE4m3, fwd_int8_sm120f_splitd_256_tma_mx MxInt8]: Sm120f D 256 rows 64 keys 128 warps 8 plain
@@ -548,7 +546,6 @@ catalog! {
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 48;
     [fwd_e4m3_sm120f_splitd_768_tma_mx MxE4m3, fwd_int8_sm120f_splitd_768_tma_mx MxInt8]: Sm120f D 768 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;
-    /// Spills: a few words a tile.
     [fwd_e4m3_sm120f_splitd_1024_tma_mx MxE4m3, fwd_int8_sm120f_splitd_1024_tma_mx MxInt8]: Sm120f D 1024 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_e4m3_sm90a_splitd_256_tma E4m3, fwd_int8_sm90a_splitd_256_tma Int8]: Sm90a D 256 rows 32 keys 128 warps 8 plain
