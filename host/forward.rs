@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::mask::Mask;
 use crate::options::ForwardOptions;
 use crate::placement::Addresses;
-use crate::plan::plan;
+use crate::plan::{Plan, plan};
 use crate::problem::Problem;
 use crate::refusal::Refusal;
 use crate::scale::Scales;
@@ -139,10 +139,21 @@ pub struct RawForward {
     pub lse: u64,
     /// The `CUstream` to start the work on, of the device's primary context; null is the default stream.
     pub stream: *mut c_void,
-    /// Device address of [`Plan::workspace_bytes`](crate::Plan::workspace_bytes) bytes, a multiple of 256, that the call may
+    /// Device address of [`Plan::workspace_bytes`] bytes ([`RawForward::plan`] says how many), a multiple of 256, that the call may
     /// write to until its work is done; 0 for the engine's own. The engine keeps one for each stream and grows it when it must,
     /// so only the first calls allocate. A captured graph goes on using that of the stream it was captured on.
     pub workspace: u64,
+}
+
+impl RawForward {
+    /// What the call would run: how large a workspace it wants, for instance. Looks at no memory.
+    ///
+    /// # Errors
+    /// As [`ffpa_forward_raw`].
+    pub fn plan(&self, engine: &Engine, options: &ForwardOptions<'_>) -> Result<Plan, Error> {
+        // SAFETY: nothing is started, so nothing of what addresses lead to is accessed.
+        unsafe { prepare_raw(engine, self, options).map(|(plan, _)| plan) }
+    }
 }
 
 /// [`ffpa_forward`] for engines that own their memory: device addresses and a stream in, nothing but a launch done.
@@ -164,26 +175,40 @@ pub unsafe fn ffpa_forward_raw(
     options: &ForwardOptions<'_>,
 ) -> Result<Report, Error> {
     // SAFETY: the caller's.
+    let (plan, tensors) = unsafe { prepare_raw(engine, call, options)? };
+    engine.backend.run(&plan, tensors, None)
+}
+
+/// A raw call's plan and tensors.
+///
+/// # Safety
+/// As [`ffpa_forward_raw`], as soon as the tensors are accessed.
+unsafe fn prepare_raw<'a>(
+    engine: &Engine,
+    call: &RawForward,
+    options: &ForwardOptions<'a>,
+) -> Result<(Plan, Tensors<'a>), Error> {
+    // SAFETY: the caller's.
     unsafe {
         match (call.input, call.output) {
-            (InputType::Sixteen(Dtype::F16), Dtype::F16) => forward_raw::<f16, f16>(engine, call, options),
+            (InputType::Sixteen(Dtype::F16), Dtype::F16) => prepare_typed::<f16, f16>(engine, call, options),
             (InputType::Sixteen(Dtype::Bf16), Dtype::Bf16) => {
-                forward_raw::<bf16, bf16>(engine, call, options)
+                prepare_typed::<bf16, bf16>(engine, call, options)
             }
-            (InputType::F8E4M3, Dtype::F16) => forward_raw::<F8E4M3, f16>(engine, call, options),
-            (InputType::F8E4M3, Dtype::Bf16) => forward_raw::<F8E4M3, bf16>(engine, call, options),
+            (InputType::F8E4M3, Dtype::F16) => prepare_typed::<F8E4M3, f16>(engine, call, options),
+            (InputType::F8E4M3, Dtype::Bf16) => prepare_typed::<F8E4M3, bf16>(engine, call, options),
             (input, output) => Err(Refusal::OutputType { input: input.name(), output: output.name() }.into()),
         }
     }
 }
 
 /// # Safety
-/// As [`ffpa_forward_raw`].
-unsafe fn forward_raw<T: Input, O: Element>(
+/// As [`prepare_raw`].
+unsafe fn prepare_typed<'a, T: Input + 'a, O: Element + 'a>(
     engine: &Engine,
     call: &RawForward,
-    options: &ForwardOptions<'_>,
-) -> Result<Report, Error> {
+    options: &ForwardOptions<'a>,
+) -> Result<(Plan, Tensors<'a>), Error> {
     let input = |t: &RawTensor, scales: Option<RawScales>| {
         // SAFETY: the caller's.
         let scales = scales.map(|s| unsafe { Scales::device(s.address, s.strides, s.rows) });
@@ -206,7 +231,7 @@ unsafe fn forward_raw<T: Input, O: Element>(
     let problem = Problem::new(&q, &k, &v, &o, lse.as_ref(), options)?;
     let plan = plan(&problem, engine.device(), BuildInfo::here())?;
     let caller = Caller { stream: Some(call.stream as usize), workspace: call.workspace };
-    engine.backend.run(&plan, tensors([&q, &k, &v], options.mask, o, lse, caller), None)
+    Ok((plan, tensors([&q, &k, &v], options.mask, o, lse, caller)))
 }
 
 /// What a caller brings besides tensors.

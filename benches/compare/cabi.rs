@@ -77,49 +77,93 @@ impl RawMask {
     }
 }
 
-/// Starts a forward call: 0 if it was started, 1 on an error.
-///
-/// # Safety
-/// As [`ffpa_forward_raw`]; `engine` is from [`ffpa_open`], `tensors` are q, k, v and out, `mask` is null or a mask, and
-/// `precision` is 0 for the tensors' own, 1 for FP8, 2 for FP8 with Q and K in integers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ffpa_forward(
-    engine: *const Engine,
-    is_bf16: bool,
-    tensors: *const [Tensor; 4],
-    lse: u64,
-    causal: bool,
+/// Scales of a tensor: address, floats from one batch entry, head and block of rows to the next, rows of a block.
+#[repr(C)]
+pub struct RawScales {
+    address: u64,
+    strides: [u64; 3],
+    rows: u64,
+}
+
+impl RawScales {
+    /// Those at address 0 are none.
+    fn raw(&self) -> Option<ffpa::RawScales> {
+        let strides = self.strides.map(|stride| stride as usize);
+        (self.address != 0).then_some(ffpa::RawScales {
+            address: self.address,
+            strides,
+            rows: self.rows as usize,
+        })
+    }
+}
+
+/// A forward call.
+#[repr(C)]
+pub struct Call {
+    /// q, k, v and out.
+    tensors: [Tensor; 4],
+    /// Those of q, k and v, if these have eight bits.
+    scales: [RawScales; 3],
+    /// Null for none.
     mask: *const RawMask,
-    precision: u32,
+    lse: u64,
+    workspace: u64,
     stream: *mut c_void,
-) -> i32 {
-    // SAFETY: the caller's.
-    let (engine, [q, k, v, out]) = unsafe { (&*engine, &*tensors) };
-    let dtype = if is_bf16 { Dtype::Bf16 } else { Dtype::F16 };
-    let call = RawForward {
-        input: InputType::Sixteen(dtype),
-        output: dtype,
-        scales: [None; 3],
-        q: q.raw(),
-        k: k.raw(),
-        v: v.raw(),
-        out: out.raw(),
-        lse,
-        stream,
-        workspace: 0,
-    };
-    let forward = || {
-        let precision = match precision {
+    /// Of q, k and v: 0 f16, 1 bf16, 2 e4m3.
+    input: u32,
+    /// Of out: 0 f16, 1 bf16.
+    output: u32,
+    causal: u32,
+    /// 0 for the tensors' own, 1 for FP8, 2 for FP8 with Q and K in integers.
+    precision: u32,
+}
+
+impl Call {
+    fn raw(&self) -> RawForward {
+        let dtype = |number| if number == 0 { Dtype::F16 } else { Dtype::Bf16 };
+        let [q, k, v, out] = self.tensors.each_ref().map(Tensor::raw);
+        RawForward {
+            input: match self.input {
+                2 => InputType::F8E4M3,
+                number => InputType::Sixteen(dtype(number)),
+            },
+            output: dtype(self.output),
+            q,
+            k,
+            v,
+            out,
+            scales: self.scales.each_ref().map(RawScales::raw),
+            lse: self.lse,
+            stream: self.stream,
+            workspace: self.workspace,
+        }
+    }
+
+    /// # Safety
+    /// The mask is null or as [`RawMask::mask`] says.
+    unsafe fn options(&self) -> Result<ForwardOptions<'static>, Error> {
+        let precision = match self.precision {
             0 => Precision::Native,
             1 => Precision::Fp8(Fp8::default()),
             _ => Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8)),
         };
-        let mut options = ForwardOptions::new().with_causal(causal).with_precision(precision);
+        let mut options = ForwardOptions::new().with_causal(self.causal != 0).with_precision(precision);
         // SAFETY: the caller's.
-        options.mask = unsafe { mask.as_ref().map(|mask| mask.mask()) }.transpose()?;
-        // SAFETY: the caller's.
-        unsafe { ffpa_forward_raw(engine, &call, &options) }
-    };
+        options.mask = unsafe { self.mask.as_ref().map(|mask| mask.mask()) }.transpose()?;
+        Ok(options)
+    }
+}
+
+/// Starts a forward call: 0 if it was started, 1 on an error.
+///
+/// # Safety
+/// As [`ffpa_forward_raw`]; `engine` is from [`ffpa_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ffpa_forward(engine: *const Engine, call: *const Call) -> i32 {
+    // SAFETY: the caller's.
+    let (engine, call) = unsafe { (&*engine, &*call) };
+    // SAFETY: the caller's.
+    let forward = || unsafe { ffpa_forward_raw(engine, &call.raw(), &call.options()?) };
     match forward() {
         Ok(report) => {
             say(report.kernel);
@@ -128,6 +172,25 @@ pub unsafe extern "C" fn ffpa_forward(
         Err(error) => {
             say(error);
             1
+        }
+    }
+}
+
+/// Bytes of the workspace that a call wants; -1 on an error.
+///
+/// # Safety
+/// As [`ffpa_forward`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ffpa_workspace(engine: *const Engine, call: *const Call) -> i64 {
+    // SAFETY: the caller's.
+    let (engine, call) = unsafe { (&*engine, &*call) };
+    // SAFETY: the caller's.
+    let plan = unsafe { call.options() }.and_then(|options| call.raw().plan(engine, &options));
+    match plan {
+        Ok(plan) => plan.workspace_bytes as i64,
+        Err(error) => {
+            say(error);
+            -1
         }
     }
 }

@@ -10,7 +10,6 @@ every competitor's output is checked against f32 attention in the same run.
 """
 
 import argparse
-import ctypes
 import datetime
 import hashlib
 import json
@@ -26,51 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-
-class Tensor(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64), ("shape", ctypes.c_uint64 * 4), ("strides", ctypes.c_uint64 * 3)]
-
-    @classmethod
-    def of(cls, tensor):
-        return cls(tensor.data_ptr(), (ctypes.c_uint64 * 4)(*tensor.shape), (ctypes.c_uint64 * 3)(*tensor.stride()[:3]))
-
-
-class Mask(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64), ("element", ctypes.c_uint64), ("shape", ctypes.c_uint64 * 4), ("strides", ctypes.c_uint64 * 4)]
-
-    @classmethod
-    def of(cls, mask):
-        element = {torch.bool: 0, torch.float16: 1, torch.bfloat16: 2, torch.float32: 3}[mask.dtype]
-        return cls(mask.data_ptr(), element, (ctypes.c_uint64 * 4)(*mask.shape), (ctypes.c_uint64 * 4)(*mask.stride()))
-
-
-class Ffpa:
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-        self.library.ffpa_open.restype = ctypes.c_void_p
-        self.library.ffpa_last.restype = ctypes.c_char_p
-        self.engine = ctypes.c_void_p(self.library.ffpa_open(0))
-        if not self.engine:
-            raise RuntimeError(self.last())
-
-    def last(self):
-        return self.library.ffpa_last().decode()
-
-    def bind(self, q, k, v, out, lse, mask=None, precision=0):
-        """A function that starts the call, with all of its arguments made beforehand."""
-        tensors = (Tensor * 4)(*[Tensor.of(t) for t in (q, k, v, out)])
-        bf16 = ctypes.c_bool(q.dtype == torch.bfloat16)
-        address = ctypes.c_uint64(lse.data_ptr() if lse is not None else 0)
-        forward = self.library.ffpa_forward
-        mask = ctypes.byref(Mask.of(mask)) if mask is not None else None
-
-        def run(causal):
-            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            if forward(self.engine, bf16, tensors, address, ctypes.c_bool(causal), mask, ctypes.c_uint32(precision), stream):
-                raise RuntimeError(self.last())
-            return out
-
-        return run
+from ffpa import Ffpa
 
 
 def sdpa(backend, q, k, v):
@@ -267,27 +222,6 @@ def measure_quantized(ffpa, d, rounds, n=8192, heads=32):
     return case
 
 
-def check_capture(ffpa):
-    """A call neither allocates nor synchronises once its kernel is loaded, so a graph can hold it."""
-    q, k, v = (torch.randn(2, 4, 300, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    out, lse = torch.empty_like(q), torch.empty(2, 4, 300, device="cuda")
-    run = ffpa.bind(q, k, v, out, lse)
-    run(True)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run(True)
-    for tensor in (q, k, v):
-        tensor.normal_()
-    out.fill_(math.nan)
-    graph.replay()
-    torch.cuda.synchronize()
-    truth, _ = exact(q, k, v, True)
-    error = ((out.float() - truth).norm() / truth.norm()).item()
-    assert error < 5e-3, error
-    print(f"captured in a graph: error {error:.2e}")
-
-
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("library")
@@ -303,7 +237,6 @@ def main():
         sys.path.append(a.peers)
     torch.manual_seed(0)
     ffpa = Ffpa(a.library)
-    check_capture(ffpa)
     query = "name,driver_version,clocks.sm,power.draw,temperature.gpu"
     smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True)
     result = {

@@ -21,8 +21,10 @@ for step in ${@:-correctness sanitizers speed}; do
     correctness)
       timeout 300 ./conformance || failed=1
       timeout 300 ./quantized || failed=1
+      timeout 300 ./quantized_inputs || failed=1
       timeout 100 ./merge || failed=1
       timeout 300 ./properties --ignored || failed=1
+      timeout 100 python3 contract.py ./libffpa_cabi.so || failed=1
       timeout 60 ./forward --backend cuda --check || failed=1
       timeout 60 ./forward --backend cuda --check --causal --dtype bf16 || failed=1 ;;
     sanitizers)
@@ -65,12 +67,16 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
         "--test",
         "quantized",
         "--test",
+        "quantized_inputs",
+        "--test",
         "properties",
         "--test",
         "merge",
     ])?;
     built.extend(cargo(&["build", "--example", "forward", "--example", "ffpa_cabi"])?);
-    for name in ["conformance", "quantized", "properties", "merge", "forward", "libffpa_cabi.so"] {
+    for name in
+        ["conformance", "quantized", "quantized_inputs", "properties", "merge", "forward", "libffpa_cabi.so"]
+    {
         let stem = name.trim_end_matches(".so");
         let is_it = |path: &&PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -83,7 +89,9 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
         let path = entry?.path();
         fs::copy(&path, dir.join("cases").join(path.file_name().unwrap_or_default()))?;
     }
-    fs::copy(root().join("benches/compare/compare.py"), dir.join("compare.py"))?;
+    for script in ["ffpa.py", "compare.py", "contract.py"] {
+        fs::copy(root().join("benches/compare").join(script), dir.join(script))?;
+    }
     let script = dir.join("run.sh");
     fs::write(&script, RUN)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
