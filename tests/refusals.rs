@@ -1,8 +1,9 @@
 //! Every reason to say no, reached once, with the sentence a user reads.
 
 use ffpa::{
-    Arch, BuildInfo, DeviceInfo, Dropout, Engine, Error, ForwardOptions, Fp8, Lse, Precision, TensorMut,
-    TensorRef, bf16, f16, ffpa_forward,
+    Arch, BuildInfo, DeviceInfo, Dropout, Dtype, Engine, Error, F8E4M3, ForwardOptions, Fp8, InputType, Lse,
+    Precision, RawForward, RawScales, RawTensor, Refusal, Scales, TensorMut, TensorRef, bf16, f16,
+    ffpa_forward,
 };
 
 /// A call with these shapes, contiguous, on zeros.
@@ -138,6 +139,97 @@ fn dropout_in_eight_bits() {
         sentence(FINE, FINE, FINE, &options),
         "the fp8 family is not available: its kernels take no masks or dropout; compute in the tensors' own type"
     );
+}
+
+/// What a call on e4m3 tensors of this shape says, whose scales of Q, K and V are these.
+fn eight_bits(shape: [usize; 4], scales: [Option<Scales<'_>>; 3], options: &ForwardOptions<'_>) -> String {
+    let data = vec![F8E4M3::ZERO; shape.iter().product()];
+    let mut o = vec![f16::ZERO; data.len()];
+    let mut call = || {
+        let [q, k, v] = scales.map(|scales| {
+            let tensor = TensorRef::bhnd(&data, shape)?;
+            scales.map_or(Ok(tensor), |scales| tensor.with_scales(scales))
+        });
+        ffpa_forward(&Engine::cpu(), q?, k?, v?, &mut TensorMut::bhnd(&mut o, shape)?, options)
+    };
+    call().expect_err("it should be refused").to_string()
+}
+
+#[test]
+fn tensors_in_eight_bits() {
+    let one = Some(Scales::per_tensor(&1.0));
+    let few = [1.0; 2];
+    assert_eq!(
+        eight_bits(FINE, [one, None, one], &none()),
+        "k is f8e4m3 and has no scales; give it some by TensorRef::with_scales, for instance one of 1 per tensor"
+    );
+    let long = [1, 2, 100, 64];
+    assert_eq!(
+        eight_bits(long, [one, one, Some(Scales::per_block(&few, 64))], &none()),
+        "a tensor of [1, 2, 100, 64] with a scale for each 64 rows needs 4 scales, the slice has 2"
+    );
+    let enough = [1.0; 8];
+    assert_eq!(
+        eight_bits(long, [one, Some(Scales::per_block(&enough, 32)), one], &none()),
+        "k has a scale for each 32 rows; that must be a multiple of 64, or all 100 rows"
+    );
+    assert_eq!(
+        eight_bits([1, 2, 16, 72], [one; 3], &none()),
+        "head dim 72 is not a multiple of 16; pad the last dimension with zeros and keep the scale"
+    );
+    assert_eq!(
+        eight_bits(FINE, [one; 3], &none().with_precision(Precision::Fp8(Fp8::default()))),
+        "tensors of f8e4m3 are multiplied as they are: leave the precision at its default"
+    );
+}
+
+/// A raw call on contiguous tensors of a shape, at some address.
+fn raw(input: InputType, output: Dtype, shape: [usize; 4]) -> RawForward {
+    let [_, heads, rows, d] = shape;
+    let tensor = RawTensor { address: 4096, shape, strides: [heads * rows * d, rows * d, d] };
+    RawForward {
+        input,
+        output,
+        q: tensor,
+        k: tensor,
+        v: tensor,
+        out: tensor,
+        scales: [None; 3],
+        lse: 0,
+        stream: std::ptr::null_mut(),
+        workspace: 0,
+    }
+}
+
+#[test]
+fn raw_calls() {
+    let said = |call: &RawForward| match call.plan(&Engine::cpu(), &none()) {
+        Ok(plan) => panic!("planned: {plan}"),
+        Err(error) => error.to_string(),
+    };
+    let f16_to_bf16 = raw(InputType::Sixteen(Dtype::F16), Dtype::Bf16, FINE);
+    assert_eq!(said(&f16_to_bf16), "inputs of f16 have outputs of the same type, not bf16");
+    let mut scaled = raw(InputType::Sixteen(Dtype::F16), Dtype::F16, FINE);
+    scaled.scales[2] = Some(RawScales { address: 4096, strides: [0; 3], rows: 16 });
+    assert_eq!(said(&scaled), "v is f16 and has scales: only f8e4m3 tensors have");
+    let mut shifted = raw(InputType::Sixteen(Dtype::F16), Dtype::F16, FINE);
+    shifted.workspace = 100;
+    assert!(matches!(
+        shifted.plan(&Engine::cpu(), &none()),
+        Err(Error::Refused(Refusal::Misaligned { tensor: "the workspace", bytes: 100, .. }))
+    ));
+}
+
+#[test]
+fn raw_calls_say_what_workspace_they_want() {
+    let mut call = raw(InputType::Sixteen(Dtype::Bf16), Dtype::Bf16, [1, 2, 100, 64]);
+    let engine = Engine::cpu();
+    assert_eq!(call.plan(&engine, &none()).expect("it is planned").workspace_bytes, 0);
+    let fp8 = none().with_precision(Precision::Fp8(Fp8::default()));
+    // At least the bytes of Q, K and V.
+    assert!(call.plan(&engine, &fp8).expect("it is planned").workspace_bytes >= 3 * 2 * 100 * 64);
+    call.workspace = 4096;
+    assert!(call.plan(&engine, &fp8).is_ok());
 }
 
 #[test]
