@@ -266,6 +266,14 @@ impl fmt::Display for Plan {
             if p.causal { " causal" } else { "" },
             self.device
         )?;
+        if let Some(early) = &self.early {
+            let rows = early.problem.q_len;
+            writeln!(
+                f,
+                "  of every head the rows from {rows} on, after the first {rows} in {}",
+                p.input.name()
+            )?;
+        }
         if p.head_dim == k.head_dim {
             writeln!(f, "  head dim {} is compiled", p.head_dim)?;
         } else {
@@ -304,6 +312,10 @@ impl fmt::Display for Plan {
             k.rows,
             k.keys,
             k.shared_bytes
-        )
+        )?;
+        match &self.early {
+            Some(early) => write!(f, "\n  first rows: {}", early.to_string().replace('\n', "\n  ")),
+            None => Ok(()),
+        }
     }
 }
