@@ -127,6 +127,7 @@ impl Combination {
             rows: rows as u32,
             head_dim: forward.head_dim,
             scale_log2: forward.scale_log2,
+            lse_head_stride: forward.lse_head_stride,
         };
         Self::new(params, dtype, PartElement::Single, device, build)
     }

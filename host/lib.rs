@@ -42,6 +42,7 @@ mod element;
 mod engine;
 mod error;
 mod forward;
+mod hybrid;
 #[cfg(feature = "ptx")]
 mod images;
 mod mask;

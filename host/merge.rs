@@ -112,6 +112,7 @@ fn combination<T: Element>(
         rows: all_rows as u32,
         head_dim: head_dim as u32,
         scale_log2: std::f32::consts::LOG2_E,
+        lse_head_stride: rows as u32,
     };
     Combination::new(params, T::DTYPE, PartElement::Output, engine.device(), BuildInfo::here())
 }

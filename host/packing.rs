@@ -22,6 +22,8 @@ pub(crate) struct QuerySide {
     pub rows: usize,
     /// Whether a causal mask applies.
     pub causal: bool,
+    /// Rows from one head's log-sum-exps to the next.
+    pub lse_rows: usize,
     /// Whether heads are packed, so that a row's place in its head is not its place in the matrix.
     pub packed: bool,
     /// Bytes from one batch entry, head and row of Q to the next.
@@ -59,22 +61,24 @@ impl QuerySide {
         // A single row sees all keys.
         let (heads, rows, causal) = (problem.q_heads, problem.q_len, problem.causal && problem.q_len > 1);
         let group = problem.q_heads / problem.kv_heads.max(1);
-        QuerySide { heads, group, rows, causal, packed: false, q, o, q_scale: scale(problem.scales[0]) }
+        let (lse_rows, q_scale) = (problem.head_rows, scale(problem.scales[0]));
+        QuerySide { heads, group, rows, causal, lse_rows, packed: false, q, o, q_scale }
     }
 
-    /// Heads packed into rows if these are few and lie at equal distances. Dropout counts rows by heads.
+    /// Heads packed into rows if these are few, are all there are, and lie at equal distances. Dropout counts rows by heads.
     pub fn of(problem: &Problem) -> Self {
         let plain = Self::plain(problem);
         let QuerySide { group, rows, causal, q, o, .. } = plain;
         let fits = group.checked_mul(rows).is_some_and(|rows| rows <= MAX_ROWS);
-        if group <= 1 || rows == 0 || rows >= FEW_ROWS || !fits || problem.dropout.is_some() {
+        let all = rows == problem.head_rows;
+        if group <= 1 || rows == 0 || rows >= FEW_ROWS || !all || !fits || problem.dropout.is_some() {
             return plain;
         }
         let q_scale = fold_scale(problem.scales[0], problem.q_len, group);
         match (fold(q, problem.q_len, group), fold(o, problem.q_len, group), q_scale) {
             (Some(q), Some(o), Some(q_scale)) => {
                 let (heads, rows) = (problem.kv_heads, group * problem.q_len);
-                QuerySide { heads, group: 1, rows, causal, packed: true, q, o, q_scale }
+                QuerySide { heads, group: 1, rows, causal, lse_rows: rows, packed: true, q, o, q_scale }
             }
             _ => plain,
         }

@@ -31,18 +31,19 @@ pub(crate) struct Placement {
 }
 
 impl Plan {
-    /// Its launches on tensors at these addresses. In the workspace, parts of results come first and then quantised tensors.
+    /// The launches of its own kernels, not of the early rows', on tensors at these addresses. In the workspace, parts of results
+    /// come first and then quantised tensors.
     #[cfg_attr(
         not(any(feature = "emulator", feature = "cuda")),
         allow(dead_code, reason = "the cpu backend launches nothing")
     )]
     pub(crate) fn place(&self, at: &Addresses) -> Placement {
         let mut forward = self.params;
-        forward.q.base = at.q;
-        forward.k.base = at.k;
-        forward.v.base = at.v;
-        forward.o.base = at.o;
-        forward.lse = at.lse;
+        forward.q.base += at.q;
+        forward.k.base += at.k;
+        forward.v.base += at.v;
+        forward.o.base += at.o;
+        forward.lse = if at.lse == 0 { 0 } else { forward.lse + at.lse };
         forward.mask.base = at.mask;
         let [q, k, v] = at.scales;
         (forward.scales.q.base, forward.scales.k.base, forward.scales.v.base) = (q, k, v);

@@ -46,7 +46,7 @@ fn interleave(
     (1..=most).rev().find(|&n| heads.is_multiple_of(n)).unwrap_or(1)
 }
 
-/// A chosen kernel and its launch.
+/// A chosen kernel and its launch, and what computes the first rows if that is another.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -58,12 +58,16 @@ pub struct Plan {
     pub grid: u32,
     /// Bytes of device memory that the kernels need beside the tensors.
     pub workspace_bytes: usize,
-    /// The kernel's parameters: all addresses 0, and no tensor maps, which hold addresses too.
+    /// The kernel's parameters. Addresses are counted from those of the tensors, so that they are 0, but in a plan for rows
+    /// that are not a tensor's first; and there are no tensor maps, which hold addresses too.
     pub params: Params,
     /// What brings Q, K and V to what the kernel multiplies, if that is not what they are.
     pub quantization: Option<Quantization>,
     /// What brings the results together if the keys are divided among CTAs.
     pub combination: Option<Combination>,
+    /// What computes the first rows of every head in the tensors' own type before the others are computed in eight bits (see
+    /// [`Fp8::native_rows`](crate::Fp8::native_rows)). All of the above but `problem` and `workspace_bytes` is of the others.
+    pub early: Option<Box<Plan>>,
     /// Name of the device it was planned for.
     pub device: String,
 }
@@ -74,6 +78,30 @@ pub struct Plan {
 /// A [`Refusal`] if no kernel can take the problem's layout or size; [`Error::HeadDimNotCompiled`],
 /// [`Error::FamilyUnavailable`] or [`Error::DeviceUnsupported`] if this build has none that fits.
 pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
+    let rows = problem.native_rows();
+    if rows == 0 {
+        return plan_alike(problem, device, build);
+    }
+    // First, so that what is refused does not depend on the number of rows.
+    let late = plan_alike(&problem.late(rows), device, build)?;
+    let early = plan_alike(&problem.early(rows), device, build).map_err(|error| match error {
+        Error::FamilyUnavailable { family, reason } => {
+            let reason =
+                format!("{reason}; the first {rows} rows need it, but for a recipe with native_rows 0");
+            Error::FamilyUnavailable { family, reason }
+        }
+        error => error,
+    })?;
+    if rows == problem.q_len {
+        return Ok(early);
+    }
+    // One after the other, they share a workspace.
+    let workspace_bytes = late.workspace_bytes.max(early.workspace_bytes);
+    Ok(Plan { problem: *problem, workspace_bytes, early: Some(Box::new(early)), ..late })
+}
+
+/// Plans a problem whose rows are all computed alike.
+fn plan_alike(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result<Plan, Error> {
     let mut side = QuerySide::of(problem);
     let kernel = match select(problem, &side, device, build) {
         // Only kernels with masks know which rows are whose; without one, heads stay apart.
@@ -109,7 +137,8 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
     let (q, k, v) = match problem.precision {
         Precision::Native => {
             let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
-            (matrices(side.q, side.rows), matrices(k, problem.kv_len), matrices(v, problem.kv_len))
+            let q = from_row(problem.first_row, matrices(side.q, side.rows));
+            (q, matrices(k, problem.kv_len), matrices(v, problem.kv_len))
         }
         // What quantising leaves.
         _ => {
@@ -123,8 +152,9 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         q,
         k,
         v,
-        o: matrices(side.o, side.rows),
-        lse: 0,
+        o: from_row(problem.first_row, matrices(side.o, side.rows)),
+        lse: (size_of::<f32>() * problem.first_row) as u64,
+        lse_head_stride: side.lse_rows as u32,
         head_dim: problem.head_dim as u32,
         q_heads: side.heads as u32,
         gqa_group: side.group as u32,
@@ -158,6 +188,7 @@ pub fn plan(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Result
         params,
         quantization,
         combination,
+        early: None,
         device: device.name.clone(),
     };
     if let Some(quantization) = &plan.quantization {
@@ -176,6 +207,11 @@ pub(crate) fn matrices([batch, head, row]: [usize; 3], rows: usize) -> Matrices 
         row_stride: row as u32,
         rows: rows as u32,
     }
+}
+
+/// Matrices that begin with the `first`th row in memory.
+pub(crate) fn from_row(first: usize, matrices: Matrices) -> Matrices {
+    Matrices { base: first as u64 * u64::from(matrices.row_stride), ..matrices }
 }
 
 fn mask(operand: MaskOperand) -> Mask {
@@ -206,6 +242,13 @@ pub(crate) fn check_alignment(
     Ok(())
 }
 
+impl Plan {
+    /// The plans of the problem's rows, in the order in which they run; each uses all of the workspace.
+    pub(crate) fn passes(&self) -> impl Iterator<Item = &Plan> {
+        self.early.as_deref().into_iter().chain([self])
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (p, k) = (&self.problem, self.kernel);
@@ -223,6 +266,14 @@ impl fmt::Display for Plan {
             if p.causal { " causal" } else { "" },
             self.device
         )?;
+        if let Some(early) = &self.early {
+            let rows = early.problem.q_len;
+            writeln!(
+                f,
+                "  of every head the rows from {rows} on, after the first {rows} in {}",
+                p.input.name()
+            )?;
+        }
         if p.head_dim == k.head_dim {
             writeln!(f, "  head dim {} is compiled", p.head_dim)?;
         } else {
@@ -262,6 +313,10 @@ impl fmt::Display for Plan {
             k.rows,
             k.keys,
             k.shared_bytes
-        )
+        )?;
+        match &self.early {
+            Some(early) => write!(f, "\n  first rows: {}", early.to_string().replace('\n', "\n  ")),
+            None => Ok(()),
+        }
     }
 }

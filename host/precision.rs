@@ -113,6 +113,11 @@ pub struct Fp8 {
     pub smooth_k: bool,
     /// What shares a scale of V.
     pub value_scales: ValueScales,
+    /// Of every head so many query rows, the first ones, are computed in the 16-bit type of the tensors: by default those that
+    /// see at most [`FEW_KEYS`](Self::FEW_KEYS) keys under a causal mask, and none without.
+    ///
+    /// Errors of quantisation average out over the keys that a row sees, and under a causal mask the first rows see few.
+    pub native_rows: Option<usize>,
 }
 
 impl Default for Fp8 {
@@ -121,11 +126,16 @@ impl Default for Fp8 {
             scores: ScoreNumbers::E4m3,
             smooth_k: true,
             value_scales: ValueScales::Channel { smooth: false },
+            native_rows: None,
         }
     }
 }
 
 impl Fp8 {
+    /// Query rows that see so many keys or fewer under a causal mask are computed in 16 bits if nothing else is asked for (FFPA's
+    /// number).
+    pub const FEW_KEYS: usize = 256;
+
     /// With Q and K in these numbers.
     pub fn with_scores(self, scores: ScoreNumbers) -> Self {
         Fp8 { scores, ..self }
@@ -139,5 +149,10 @@ impl Fp8 {
     /// With these scales of V.
     pub fn with_value_scales(self, value_scales: ValueScales) -> Self {
         Fp8 { value_scales, ..self }
+    }
+
+    /// With the first `rows` query rows of every head in 16 bits; 0 for none.
+    pub fn with_native_rows(self, rows: usize) -> Self {
+        Fp8 { native_rows: Some(rows), ..self }
     }
 }

@@ -49,8 +49,12 @@ pub struct Problem {
     pub q_heads: usize,
     /// Heads of K and V.
     pub kv_heads: usize,
-    /// Rows of Q and O.
+    /// Rows of Q and O that are computed.
     pub q_len: usize,
+    /// The first of them in memory.
+    pub first_row: usize,
+    /// Rows of Q and O, and of the log-sum-exp, in memory.
+    pub head_rows: usize,
     /// Rows of K and V.
     pub kv_len: usize,
     /// Columns of all four.
@@ -179,6 +183,8 @@ impl Problem {
             q_heads,
             kv_heads,
             q_len,
+            first_row: 0,
+            head_rows: q_len,
             kv_len,
             head_dim,
             causal: options.causal,
@@ -208,6 +214,8 @@ impl Problem {
             q_heads,
             kv_heads,
             q_len,
+            first_row: 0,
+            head_rows: q_len,
             kv_len,
             head_dim,
             causal: false,

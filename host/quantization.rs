@@ -8,7 +8,7 @@ use ffpa_kernels_gpu::scales::BLOCK;
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
-use crate::plan::{MAX_GRID, matrices};
+use crate::plan::{MAX_GRID, from_row, matrices};
 use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
 use crate::problem::Problem;
 use crate::refusal::Refusal;
@@ -30,7 +30,7 @@ pub struct Quantization {
     pub statistics: Option<(&'static Quantize, u32)>,
     /// What turns rows into bytes, and its CTAs.
     pub rows: (&'static Quantize, u32),
-    /// Parameters of both, all addresses 0.
+    /// Parameters of both, with addresses of tensors as in [`Plan::params`](crate::Plan::params) and all others 0.
     pub params: QuantizeParams,
     /// What all results take, in bytes.
     pub bytes: usize,
@@ -112,7 +112,9 @@ impl Quantization {
     /// those of the quantised ones.
     pub(crate) fn place(&self, workspace: u64, forward: &mut Params) -> QuantizeParams {
         let (mut params, at) = (self.params, &self.layout);
-        (params.q.base, params.k.base, params.v.base) = (forward.q.base, forward.k.base, forward.v.base);
+        params.q.base += forward.q.base;
+        params.k.base += forward.k.base;
+        params.v.base += forward.v.base;
         params.q8 = workspace + at.q;
         params.k8 = workspace + at.k;
         params.v8 = workspace + at.v;
@@ -181,7 +183,7 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize) -> QuantizeParams {
     let keys = problem.kv_len > 0;
     let v_by_columns = keys && matches!(recipe.value_scales, ValueScales::Channel { .. });
     QuantizeParams {
-        q: matrices(q, problem.q_len),
+        q: from_row(problem.first_row, matrices(q, problem.q_len)),
         k: matrices(k, problem.kv_len),
         v: matrices(v, problem.kv_len),
         q8: 0,

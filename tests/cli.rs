@@ -176,7 +176,12 @@ fn bad_files_are_one_clear_line() {
 fn the_sample_in_eight_bits_is_as_exact_as_the_recipe() {
     for (arguments, limit) in [
         (["--family", "fp8", "--backend", "cpu", "--check"].as_slice(), 5.0),
+        (
+            &["--family", "fp8", "--qk", "int8", "--backend", "cpu", "--check", "--causal", "--hybrid", "0"],
+            3.0,
+        ),
         (&["--family", "fp8", "--qk", "int8", "--backend", "cpu", "--check", "--causal"], 3.0),
+        (&["--family", "fp8", "--backend", "emulator", "--check", "--hybrid", "100"], 5.0),
         (&["--family", "fp8", "--qk", "int8", "--backend", "emulator", "--check"], 3.0),
         (&["--family", "fp8", "--v-scale", "block", "--smooth-k", "off", "--backend", "cpu", "--check"], 5.0),
     ] {
@@ -185,6 +190,20 @@ fn the_sample_in_eight_bits_is_as_exact_as_the_recipe() {
         let percent: f64 = percent.and_then(|number| number.parse().ok()).expect("a relative error");
         assert!(percent > 0.0 && percent <= limit, "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn the_first_rows_are_said_to_be_in_sixteen_bits() {
+    let kernel = |rest: &[&str]| {
+        let said = succeeds(&[&["--family", "fp8", "--backend", "cpu", "--check"], rest].concat());
+        said.lines().find_map(|line| line.strip_prefix("kernel   ")).expect("a kernel").to_string()
+    };
+    let (fp8, native) = ("fwd_e4m3_sm89_persistd_64", "fwd_f16_sm89_persistd_64");
+    assert_eq!(kernel(&[]), fp8);
+    assert_eq!(kernel(&["--causal"]), format!("{fp8}, after {native}"));
+    assert_eq!(kernel(&["--causal", "--hybrid", "0"]), fp8);
+    assert_eq!(kernel(&["--hybrid", "300"]), format!("{fp8}, after {native}"));
+    assert_eq!(kernel(&["--hybrid", "500"]), native);
 }
 
 #[test]

@@ -59,6 +59,7 @@ whole_suite! {
     dropout,
     divided_keys,
     fp8,
+    early_rows,
 }
 
 /// Of the tensors of a bulk copy only its map knows what repeats and what is not there, so every way of starting bulk copies

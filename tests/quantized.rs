@@ -48,11 +48,22 @@ fn recipes() -> [Fp8; 4] {
     ]
 }
 
+/// All rows in eight bits, whatever the default.
 fn run(file: &str) {
+    run_with(file, |recipe, _| recipe.with_native_rows(0));
+}
+
+/// The first rows in 16 bits: as many as the case says, or as recipes have by default.
+#[test]
+fn early_rows() {
+    run_with("early_rows", |recipe, case| case.native_rows.map_or(recipe, |n| recipe.with_native_rows(n)));
+}
+
+fn run_with(file: &str, change: impl Fn(Fp8, &Case) -> Fp8) {
     let tally = run_file(file, leaves_out, |engine, number, case| {
         // Two of the recipes for each case, in one type or the other: all take turns.
         let both = [number % 4, (number + 1) % 4].map(|which| {
-            let recipe = recipes()[which];
+            let recipe = change(recipes()[which], case);
             let result = match number / 2 % 2 {
                 0 => check::<f16>(engine, case, recipe),
                 _ => check::<bf16>(engine, case, recipe),
@@ -70,7 +81,7 @@ fn check<T: TestElement + Element>(engine: &Engine, case: &Case, fp8: Fp8) -> Re
     let recipe = recipe(engine, case, T::DTYPE, |problem| problem.precision = precision)?;
     let mut simulated = call.quantized(&recipe);
     simulated.o.iter_mut().for_each(|o| *o = T::from_f64(*o).to_f64());
-    compare(&answer, &simulated, &call, engine.backend(), recipe.int8)
+    compare::<T>(&answer, &simulated, &call, engine.backend(), &recipe)
         .map_err(|e| format!("{}: {e}", T::NAME))
 }
 
@@ -99,17 +110,18 @@ fn the_output_does_not_depend_on_the_log_sum_exp() {
         done.expect("it runs");
         o
     };
+    let fp8 = Fp8::default().with_native_rows(100);
     for engine in backends() {
         let mut lse = vec![0.0; 600];
-        let with = run(&engine, Precision::Fp8(Fp8::default()), Some(&mut lse));
-        assert_eq!(with, run(&engine, Precision::Fp8(Fp8::default()), None));
+        let with = run(&engine, Precision::Fp8(fp8), Some(&mut lse));
+        assert_eq!(with, run(&engine, Precision::Fp8(fp8), None));
         let exact = run(&engine, Precision::Native, None);
         let error = |o: &[f16]| -> f64 {
             let pairs = o.iter().zip(&exact).map(|(a, b)| (a.to_f64(), b.to_f64()));
             let (errors, norm) = pairs.fold((0.0, 0.0), |(e, n), (a, b)| (e + (a - b) * (a - b), n + b * b));
             (errors / norm).sqrt()
         };
-        let rough = run(&engine, Precision::Fp8(Fp8::default().with_smooth_k(false)), None);
+        let rough = run(&engine, Precision::Fp8(fp8.with_smooth_k(false)), None);
         assert!(error(&with) < 0.7 * error(&rough), "{} {}", error(&with), error(&rough));
     }
 }

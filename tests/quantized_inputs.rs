@@ -62,5 +62,5 @@ fn check<O: TestElement + Element>(
     let recipe = recipe(engine, case, O::DTYPE, |problem| problem.input = InputType::F8E4M3)?;
     let mut simulated = call.simulated(&recipe, Some(&given));
     simulated.o.iter_mut().for_each(|o| *o = O::from_f64(*o).to_f64());
-    compare(&got, &simulated, &call, engine.backend(), recipe.int8).map_err(|e| format!("{}: {e}", O::NAME))
+    compare::<O>(&got, &simulated, &call, engine.backend(), &recipe).map_err(|e| format!("{}: {e}", O::NAME))
 }

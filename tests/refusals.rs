@@ -1,9 +1,9 @@
 //! Every reason to say no, reached once, with the sentence a user reads.
 
 use ffpa::{
-    Arch, BuildInfo, DeviceInfo, Dropout, Dtype, Engine, Error, F8E4M3, ForwardOptions, Fp8, InputType, Lse,
-    Precision, RawForward, RawScales, RawTensor, Refusal, Scales, TensorMut, TensorRef, bf16, f16,
-    ffpa_forward,
+    Arch, Arithmetic, BuildInfo, DeviceInfo, Dropout, Dtype, Engine, Error, F8E4M3, ForwardOptions, Fp8,
+    InputType, Lse, Precision, RawForward, RawScales, RawTensor, Refusal, Scales, TensorMut, TensorRef, bf16,
+    f16, ffpa_forward,
 };
 
 /// A call with these shapes, contiguous, on zeros.
@@ -129,6 +129,24 @@ fn head_dims_outside_the_quantised_window() {
         "head dim 232 is outside the fp8 window: this build has kernels for head dims up to 224; rebuild with \
          ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type"
     );
+}
+
+/// However few rows there are, so that a call is not refused one day that ran on a shorter prompt.
+#[test]
+fn first_rows_in_sixteen_bits_change_nothing_about_what_is_refused() {
+    let mut problem = problem();
+    let fp8 = Fp8::default().with_native_rows(problem.q_len);
+    (problem.head_dim, problem.precision) = (232, Precision::Fp8(fp8));
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
+    assert!(error.to_string().starts_with("head dim 232 is outside the fp8 window"), "{error}");
+
+    let mut build = BuildInfo::current();
+    build.kernels.retain(|kernel| kernel.arithmetic == Arithmetic::E4m3);
+    problem.head_dim = 64;
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &build).unwrap_err();
+    assert!(error.to_string().ends_with("rows need it, but for a recipe with native_rows 0"), "{error}");
+    problem.precision = Precision::Fp8(fp8.with_native_rows(0));
+    assert!(ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &build).is_ok());
 }
 
 #[test]

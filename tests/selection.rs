@@ -120,6 +120,42 @@ fn a_plan_explains_itself() {
 }
 
 #[test]
+fn a_plan_in_two_precisions_explains_both() {
+    let mut problem = Problem::contiguous(Dtype::Bf16, [1, 32, 8, 4096, 4096, 96]);
+    (problem.causal, problem.precision) = (true, Precision::Fp8(Fp8::default()));
+    let plan =
+        plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).expect("there is a kernel");
+    insta::assert_snapshot!(plan);
+}
+
+/// What one of them would need is there for the other.
+#[test]
+fn plans_in_two_precisions_share_a_workspace() {
+    let with = |rows, q_len| {
+        let mut problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, q_len, 9000, 64]);
+        problem.precision = Precision::Fp8(Fp8::default().with_native_rows(rows));
+        plan(&problem, &DeviceInfo::of_arch(Arch::Sm90a), &BuildInfo::current()).expect("there is a kernel")
+    };
+    let (early, late, both) = (with(600, 600), with(0, 40), with(600, 640));
+    assert_eq!(
+        (early.problem.precision, &early.quantization, &early.early),
+        (Precision::Native, &None, &None)
+    );
+    assert!(early.workspace_bytes > late.workspace_bytes && late.workspace_bytes > 0);
+    assert_eq!(both.workspace_bytes, early.workspace_bytes);
+    let (first, params) = (both.early.as_ref().expect("there is one"), both.params);
+    assert_eq!(
+        (first.kernel, first.grid, both.kernel, both.grid),
+        (early.kernel, early.grid, late.kernel, late.grid)
+    );
+    // Rows 600 to 639 of O and of the log-sum-exp; in Q, what quantises finds them.
+    let rows = 600 * 128;
+    assert_eq!((params.o.base, params.lse, params.lse_head_stride), (rows, 4 * 600, 640));
+    assert_eq!((params.q.base, both.quantization.map(|q| q.params.q.base)), (0, Some(rows)));
+    assert_eq!((first.params.lse, first.params.lse_head_stride), (0, 640));
+}
+
+#[test]
 fn scales_become_a_sign_and_a_positive_factor() {
     let with = |scale| {
         let mut problem = Problem::contiguous(Dtype::F16, [1, 1, 1, 16, 16, 64]);

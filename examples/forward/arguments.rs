@@ -35,6 +35,9 @@ pub struct Arguments {
     /// What shares a scale of V, with --family fp8
     #[arg(long, value_enum, default_value = "channel")]
     pub v_scale: ValueScaleArgument,
+    /// Compute the first N query rows in the tensors' own type, with --family fp8 [default: 256 with --causal, else 0]
+    #[arg(long, value_name = "N")]
+    pub hybrid: Option<usize>,
     /// Element type to compute in [default: the file's; bf16 for f32 files]
     #[arg(long, value_parser = parse_dtype)]
     pub dtype: Option<Dtype>,
@@ -111,16 +114,16 @@ impl Arguments {
     }
 
     fn fp8(&self) -> Fp8 {
-        Fp8::default()
-            .with_scores(match self.qk {
-                ScoreArgument::E4m3 => ScoreNumbers::E4m3,
-                ScoreArgument::Int8 => ScoreNumbers::Int8,
-            })
-            .with_smooth_k(self.smooth_k == Switch::On)
-            .with_value_scales(match self.v_scale {
-                ValueScaleArgument::Channel => ValueScales::Channel { smooth: false },
-                ValueScaleArgument::Block => ValueScales::Block,
-            })
+        let fp8 = self.hybrid.map_or(Fp8::default(), |rows| Fp8::default().with_native_rows(rows));
+        fp8.with_scores(match self.qk {
+            ScoreArgument::E4m3 => ScoreNumbers::E4m3,
+            ScoreArgument::Int8 => ScoreNumbers::Int8,
+        })
+        .with_smooth_k(self.smooth_k == Switch::On)
+        .with_value_scales(match self.v_scale {
+            ValueScaleArgument::Channel => ValueScales::Channel { smooth: false },
+            ValueScaleArgument::Block => ValueScales::Block,
+        })
     }
 }
 

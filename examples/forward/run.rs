@@ -120,11 +120,12 @@ fn describe<T: Element>(
     if let Some(rate) = arguments.dropout {
         changes += &format!(", dropout {rate} of seed {}", arguments.seed);
     }
+    let early = report.early_kernel.map_or(String::new(), |kernel| format!(", after {kernel}"));
     let seconds = time.as_secs_f64();
     format!(
         "shape    batch {b}, heads {hq}/{hkv}, length {nq}/{nkv}, head dim {d}, {}{changes}\n\
          backend  {} ({})\n\
-         kernel   {}\n\
+         kernel   {}{early}\n\
          time     {:.3} ms, {:.4} TFLOP/s\n",
         T::DTYPE.name(),
         report.backend,
@@ -178,37 +179,44 @@ fn check<T: Element>(
             "check    max error {max:.3e}, relative {relative:.3e}, lse {lse_error:.3e} against f64"
         )?;
     }
+    let native = |got: &Answer, exact: &Answer, fair: &Answer| {
+        let output = check_output(&got.o, &exact.o, &fair.o, bits);
+        output.and_then(|_| check_lse(&got.lse, &exact.lse, call.largest_score())).err()
+    };
+    let got = Answer { o, lse };
     if let Precision::Fp8(fp8) = arguments.precision() {
         let sizes = [batch, q_heads, kv_heads, q_len, kv_len, head_dim];
         let recipe = recipe(engine, fp8, Problem::contiguous(T::DTYPE, sizes), arguments.causal)?;
-        return Ok(check_quantized(&call, &recipe, (&o, &lse), &exact, text));
+        let early = |answer: &Answer| answer.rows(&call, 0..recipe.native_rows);
+        let wrong = native(&early(&got), &early(&exact), &early(&fair));
+        return Ok(wrong.or(check_quantized(&call, &recipe, &got, &exact, text)));
     }
-    let output = check_output(&o, &exact.o, &fair.o, bits);
-    Ok(output.and_then(|_| check_lse(&lse, &exact.lse, call.largest_score())).err())
+    Ok(native(&got, &exact, &fair))
 }
 
 /// What a call in eight bits does, kernel, parts and accumulators included.
 fn recipe(engine: &Engine, fp8: Fp8, mut problem: Problem, causal: bool) -> Result<Recipe, Failure> {
     (problem.precision, problem.causal, problem.lse) = (Precision::Fp8(fp8), causal, true);
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
-    Ok(Recipe::of(&plan, engine.device()))
+    Ok(Recipe::of(&problem, &plan, engine.device()))
 }
 
-/// Compares with a simulation of the recipe: errors against f64 may be 1.15 times its own.
+/// Compares the rows in eight bits with a simulation of the recipe: errors against f64 may be 1.15 times its own.
 fn check_quantized(
     call: &Call,
     recipe: &Recipe,
-    (o, lse): (&[f64], &[f64]),
+    got: &Answer,
     exact: &Answer,
     text: &mut String,
 ) -> Option<String> {
-    let simulated = call.quantized(recipe);
     let total = |x: &[f64]| x.iter().map(|x| x.abs()).sum::<f64>();
-    let differences: Vec<f64> = o.iter().zip(&exact.o).map(|(o, exact)| o - exact).collect();
-    let (got, fair) = (difference(o, &exact.o), difference(&simulated.o, &exact.o));
-    let (lse, fair_lse) = (difference(lse, &exact.lse), difference(&simulated.lse, &exact.lse));
+    let differences: Vec<f64> = got.o.iter().zip(&exact.o).map(|(o, exact)| o - exact).collect();
     let _ = writeln!(text, "         relative L1 {:.2} %", 100.0 * total(&differences) / total(&exact.o));
-    for (what, got, fair) in [("relative error", got, fair), ("lse error", lse, fair_lse)] {
+    let late = |answer: &Answer| answer.rows(call, recipe.native_rows..call.q_len);
+    let [got, exact, simulated] = [got, exact, &call.quantized(recipe)].map(late);
+    let (o, fair) = (difference(&got.o, &exact.o), difference(&simulated.o, &exact.o));
+    let (lse, fair_lse) = (difference(&got.lse, &exact.lse), difference(&simulated.lse, &exact.lse));
+    for (what, got, fair) in [("relative error", o, fair), ("lse error", lse, fair_lse)] {
         match (got, fair) {
             (Ok(got), Ok(fair)) => {
                 let (got, fair) = match what {

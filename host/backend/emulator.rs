@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ffpa_emulator::{Accumulators, Buffer, Buffers, Counters, Emu, Launch, TensorMap, launch};
-use ffpa_kernels_gpu::abi::{self, CombineParams, Params, QuantizeParams};
+use ffpa_kernels_gpu::abi::{self, CombineParams, QuantizeParams};
 use ffpa_kernels_gpu::catalog::{Entry, Quantize, emulate, emulate_combine, emulate_quantize};
 use ffpa_kernels_gpu::config::Arch;
 
@@ -76,20 +76,15 @@ impl Backend for Emulator {
         at.workspace = workspace.address();
         buffers.push(workspace);
         let buffers = Buffers(buffers);
-        let Placement { quantize, mut forward, combine } = plan.place(&at);
-        let encode = |tensor: &Tensor| Ok::<_, Error>(encode(tensor));
-        forward.maps = tensor_maps(plan.kernel, &plan.problem, &forward, encode)?;
+        let ctas = |pass: &Plan| pass.grid as usize;
+        let (all, mut before) = (plan.passes().map(ctas).sum(), 0);
+        let mut counters = Counters::default();
         let start = Instant::now();
-        if let (Some(params), Some(quantization)) = (quantize, &plan.quantization)
-            && plan.grid > 0
-        {
-            for (kernel, grid) in quantization.launches() {
-                self.quantize(kernel, grid, &params, &buffers)?;
-            }
-        }
-        let mut counters = self.forward(plan, &forward, &buffers, progress)?;
-        if let (Some(params), Some(combination)) = (combine, &plan.combination) {
-            counters = counters + self.combine_parts(combination, &params, &buffers)?;
+        for pass in plan.passes() {
+            let report = progress.map(|progress| move |done: u32| progress(before + done as usize, all));
+            let report = report.as_ref().map(|f| f as &(dyn Fn(u32) + Sync));
+            counters = counters + self.pass(pass, &at, &buffers, report)?;
+            before += ctas(pass);
         }
         let elapsed = Some(start.elapsed());
         Ok(Report { counters: Some(counters), ..Report::new(plan, BackendKind::Emulator, elapsed) })
@@ -133,23 +128,33 @@ fn encode(tensor: &Tensor) -> abi::TensorMap {
 }
 
 impl Emulator {
-    fn forward(
+    /// Launches a plan's own kernels, not those of the early rows.
+    fn pass(
         &self,
         plan: &Plan,
-        params: &Params,
+        at: &Addresses,
         buffers: &Buffers<'_>,
-        progress: Option<&Progress>,
+        progress: Option<&(dyn Fn(u32) + Sync)>,
     ) -> Result<Counters, Error> {
-        let report = progress.map(|progress| {
-            let total = plan.grid as usize;
-            move |done: u32| progress(done as usize, total)
-        });
-        let report = report.as_ref().map(|f| f as &(dyn Fn(u32) + Sync));
+        let Placement { quantize, mut forward, combine } = plan.place(at);
+        let encode = |tensor: &Tensor| Ok::<_, Error>(encode(tensor));
+        forward.maps = tensor_maps(plan.kernel, &plan.problem, &forward, encode)?;
+        if let (Some(params), Some(quantization)) = (quantize, &plan.quantization)
+            && plan.grid > 0
+        {
+            for (kernel, grid) in quantization.launches() {
+                self.quantize(kernel, grid, &params, buffers)?;
+            }
+        }
         let kernel = plan.kernel.entry();
-        self.launch(&kernel, plan.grid, buffers, report, |warp| {
+        let mut counters = self.launch(&kernel, plan.grid, buffers, progress, |warp| {
             // SAFETY: the emulator checks every access against the launch's buffers and memory.
-            unsafe { emulate(kernel.name, warp, params) }
-        })
+            unsafe { emulate(kernel.name, warp, &forward) }
+        })?;
+        if let (Some(params), Some(combination)) = (combine, &plan.combination) {
+            counters = counters + self.combine_parts(combination, &params, buffers)?;
+        }
+        Ok(counters)
     }
 
     /// What this costs is no part of a call's counters: those are the forward kernel's, and the combining one's.
@@ -279,7 +284,7 @@ mod tests {
         let row_bytes = params.row_bytes as usize;
         let (q_rows, kv_rows) = (batch * q_heads * q_len, batch * kv_heads * kv_len);
         let (int8, blocks) = (params.int8 != 0, kv_len.div_ceil(64));
-        let want = Quantized::new::<bf16>(&params, [&q, &k, &v]);
+        let want = Quantized::new::<bf16>(&quantization.params, [&q, &k, &v]);
 
         let scales = floats(params.q_scale, q_rows);
         let got = decoded(at(params.q8, q_rows * row_bytes), row_bytes, d, int8);

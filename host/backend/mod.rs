@@ -54,6 +54,8 @@ pub struct Report {
     pub backend: BackendKind,
     /// The kernel; on the cpu backend, the one whose plan it followed.
     pub kernel: &'static str,
+    /// That of the first rows, if it is another.
+    pub early_kernel: Option<&'static str>,
     /// The device's name.
     pub device: String,
     /// How long the computation took, without copies between host and device. `None` if it was only started: work on
@@ -72,6 +74,7 @@ impl Report {
         Report {
             backend,
             kernel: plan.kernel.name,
+            early_kernel: plan.early.as_ref().map(|early| early.kernel.name),
             device: plan.device.clone(),
             elapsed,
             flops: plan.problem.flops(),
@@ -91,6 +94,7 @@ impl Report {
         Report {
             backend,
             kernel: combination.kernel.name,
+            early_kernel: None,
             device: device.name.clone(),
             elapsed,
             flops: 2.0 * f64::from(params.parts) * elements,

@@ -228,8 +228,11 @@ pub struct Params {
     pub v: Matrices,
     /// Output, `[batch, q_heads, q_len, head_dim]`. Has as many rows as `q`.
     pub o: Matrices,
-    /// Address of the log-sum-exp, f32 `[batch, q_heads, q_len]` contiguous, natural log; 0 to leave it out.
+    /// Address of the log-sum-exp, f32 `[batch, q_heads, q_len]`, natural log; 0 to leave it out.
     pub lse: u64,
+    /// Floats from one head's log-sum-exps to the next, and `q_heads` times as many to the next batch entry's: `q.rows`, or more
+    /// if these are only some of the heads' rows.
+    pub lse_head_stride: u32,
     /// Valid columns of every matrix, a multiple of 8, at most the kernel's compiled head dim.
     pub head_dim: u32,
     /// Query heads.
@@ -290,7 +293,7 @@ pub struct CombineParams {
     pub row_part_stride: u64,
     /// The combined output.
     pub o: Matrices,
-    /// Address of the combined log-sum-exp, f32 `[batch, heads, rows]` contiguous; 0 to leave it out.
+    /// Address of the combined log-sum-exp, f32 `[batch, heads, rows]`; 0 to leave it out.
     pub lse: u64,
     /// Parts.
     pub parts: u32,
@@ -302,6 +305,8 @@ pub struct CombineParams {
     pub head_dim: u32,
     /// A reference score times this is the base-2 logarithm of what its row's sum is multiplied with.
     pub scale_log2: f32,
+    /// Floats from one head's combined log-sum-exps to the next, as in [`Params`].
+    pub lse_head_stride: u32,
 }
 
 /// What is left of a tensor's columns.
@@ -395,7 +400,7 @@ const _: () = {
     assert!(offset_of!(Matrices, row_stride) == 24);
     assert!(size_of::<Mask>() == 40 && size_of::<Dropout>() == 20 && size_of::<Parts>() == 40);
     assert!(offset_of!(Params, maps) == 0 && size_of::<TensorMaps>() == 384);
-    assert!(offset_of!(Params, lse) == 512 && offset_of!(Params, score_factor) == 552);
+    assert!(offset_of!(Params, lse) == 512 && offset_of!(Params, score_factor) == 556);
     assert!(offset_of!(Params, mask) == 560 && offset_of!(Params, dropout) == 600);
     assert!(size_of::<Scale>() == 32 && size_of::<Scales>() == 128);
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);

@@ -115,8 +115,10 @@ pub unsafe fn combine<W: Warp, P: Part, F: Element>(warp: W, params: &CombinePar
         let lse = warp.fma(maximum, natural, warp.log2(sum) * LN_2);
         let lse = warp.select_f32(no_keys(warp, sum), warp.splat_f32(f32::NEG_INFINITY), lse);
         let first_lane = warp.less(warp.lane_id(), warp.splat(1));
+        let (head, row) = divide(row, params.o.rows);
+        let base = params.lse + 4 * head as u64 * params.lse_head_stride as u64;
         // SAFETY: see above.
-        unsafe { warp.store_global_f32(row_value(warp, params.lse, row), lse, first_lane) };
+        unsafe { warp.store_global_f32(row_value(warp, base, row), lse, first_lane) };
     }
 }
 

@@ -107,11 +107,17 @@ pub unsafe fn store_quads<W: Warp, C: Config, const M: usize, const O: usize>(
     }
 }
 
-/// The number of a work's first row, counted over all batch entries and heads, and over the parts before its own.
+/// The number of a work's first row, counted over all batch entries and heads, of `head_rows` rows each.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-fn first_row(params: &Params, work: &Work) -> u64 {
+fn first_row(params: &Params, work: &Work, head_rows: u32) -> u64 {
     let head = work.batch as u64 * params.q_heads as u64 + work.head as u64;
-    work.part as u64 * params.parts.rows + head * params.q.rows as u64 + work.row as u64
+    head * head_rows as u64 + work.row as u64
+}
+
+/// The same of a part's rows, counted over the parts before its own too.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+fn first_part_row(params: &Params, work: &Work) -> u64 {
+    work.part as u64 * params.parts.rows + first_row(params, work, params.q.rows)
 }
 
 /// Stores column tiles of a part's output, as f32: to columns from `column` on.
@@ -130,7 +136,7 @@ pub unsafe fn store_part<W: Warp, V: Values, const M: usize, const O: usize>(
     tiles: Range<usize>,
 ) {
     let row_bytes = 4 * params.head_dim;
-    let base = params.parts.o + (first_row(params, work) + warp_row as u64) * row_bytes as u64;
+    let base = params.parts.o + (first_part_row(params, work) + warp_row as u64) * row_bytes as u64;
     let rows = params.q.rows.saturating_sub(work.row + warp_row);
     for m in 0..M {
         for half in 0..2 {
@@ -173,10 +179,11 @@ pub unsafe fn store_part_statistics<W: Warp, const M: usize>(
     work: &Work,
     warp_row: u32,
 ) {
+    let place = 4 * first_part_row(params, work);
     // SAFETY: the caller's.
     unsafe {
-        store_rows(warp, references, params.parts.reference, params, work, warp_row);
-        store_rows(warp, sums, params.parts.sum, params, work, warp_row);
+        store_rows(warp, references, params.parts.reference + place, params, work, warp_row);
+        store_rows(warp, sums, params.parts.sum + place, params, work, warp_row);
     }
 }
 
@@ -194,12 +201,13 @@ pub unsafe fn store_lse<W: Warp, const M: usize>(
     warp_row: u32,
 ) {
     if params.lse != 0 {
+        let place = 4 * first_row(params, work, params.lse_head_stride);
         // SAFETY: the caller's.
-        unsafe { store_rows(warp, lse, params.lse, params, work, warp_row) };
+        unsafe { store_rows(warp, lse, params.lse + place, params, work, warp_row) };
     }
 }
 
-/// Stores a float per row, of all rows' floats from `base` on.
+/// Stores a float per row of a warp; that of the work's first row lies at `base`.
 ///
 /// # Safety
 /// `params` describes live buffers.
@@ -213,7 +221,6 @@ unsafe fn store_rows<W: Warp, const M: usize>(
     work: &Work,
     warp_row: u32,
 ) {
-    let first = first_row(params, work) + warp_row as u64;
     let exist = params.q.rows.saturating_sub(work.row + warp_row);
     let (_, column) = m16n8k16::accumulator(warp.lane_id(), 0);
     // Of the four lanes that share a row, the one with its first column.
@@ -222,10 +229,9 @@ unsafe fn store_rows<W: Warp, const M: usize>(
         for half in 0..2 {
             let row = Accumulator::<W, M, 1>::row(warp, m, half);
             let valid = warp.less(row, warp.splat(exist)) & first_lane;
+            let place = warp.mul_wide(row, 4) + (base + 4 * warp_row as u64);
             // SAFETY: the caller's.
-            unsafe {
-                warp.store_global_f32(warp.mul_wide(row, 4) + (base + 4 * first), values[m][half], valid)
-            };
+            unsafe { warp.store_global_f32(place, values[m][half], valid) };
         }
     }
 }

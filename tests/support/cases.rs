@@ -32,6 +32,8 @@ pub struct Case {
     /// Added to every element of V, to give the output a mean.
     #[serde(default)]
     pub v_offset: f64,
+    /// Rows of each head, the first ones, that are in 16 bits where others are in eight.
+    pub native_rows: Option<usize>,
     #[serde(default)]
     pub seed: u64,
     /// Whether the emulator runs it too: not if it has tens of thousands of tiles.

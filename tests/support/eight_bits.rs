@@ -3,7 +3,8 @@
 use ffpa::{BackendKind, BuildInfo, Dtype, Engine, Problem, plan};
 
 use super::cases::Case;
-use super::compare::difference;
+use super::compare::{check_lse, check_output, difference};
+use super::layout::TestElement;
 use super::quantized::Recipe;
 use super::reference::{Answer, Call};
 use super::suite::Tally;
@@ -41,21 +42,32 @@ pub fn recipe(
     (problem.causal, problem.lse) = (case.causal, true);
     change(&mut problem);
     let plan = plan(&problem, engine.device(), &BuildInfo::current()).map_err(|e| e.to_string())?;
-    Ok(Recipe::of(&plan, engine.device()))
+    Ok(Recipe::of(&problem, &plan, engine.device()))
 }
 
-/// The error of the worst row, relative to the simulation; `int8` if that has Q and K in integers.
+/// Holds the rows of a result in `T` that are in eight bits to a simulation of the recipe, and the others to the rule for 16
+/// bits: the error of the worst row in eight bits, relative to the simulation.
 ///
 /// # Errors
 /// If the result is further from the simulation, or from exact attention, than it may be.
-pub fn compare(
+pub fn compare<T: TestElement>(
     got: &Answer,
     simulated: &Answer,
     call: &Call,
     backend: BackendKind,
-    int8: bool,
+    recipe: &Recipe,
 ) -> Result<f64, String> {
-    let tight = if int8 || backend != BackendKind::Cuda { 2e-3 } else { 1e-2 };
+    let exact = call.exact();
+    if recipe.native_rows > 0 {
+        let fair = call.same_precision(|x| T::from_f64(f64::from(x)).to_f64() as f32);
+        let [got, exact, fair] = [got, &exact, &fair].map(|answer| answer.rows(call, 0..recipe.native_rows));
+        let early = |e| format!("the first {} rows: {e}", recipe.native_rows);
+        check_output(&got.o, &exact.o, &fair.o, T::BITS).map_err(early)?;
+        check_lse(&got.lse, &exact.lse, call.largest_score()).map_err(early)?;
+    }
+    let rows = recipe.native_rows..call.q_len;
+    let [got, simulated, exact] = [got, simulated, &exact].map(|answer| answer.rows(call, rows.clone()));
+    let tight = if recipe.int8 || backend != BackendKind::Cuda { 2e-3 } else { 1e-2 };
     let close = difference(&got.o, &simulated.o)?;
     if close.relative > tight {
         return Err(format!("{:.2e} from the simulation, allowed {tight:.0e}", close.relative));
@@ -64,7 +76,6 @@ pub fn compare(
     if lse.relative > 2e-3 {
         return Err(format!("lse: {:.2e} from the simulation", lse.relative));
     }
-    let exact = call.exact();
     let (own, fair) = (difference(&got.o, &exact.o)?, difference(&simulated.o, &exact.o)?);
     if own.relative > 1.15 * fair.relative {
         return Err(format!("error {:.3e}, the recipe's own is {:.3e}", own.relative, fair.relative));

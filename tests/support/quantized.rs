@@ -4,7 +4,7 @@
 //! Keys are visited in tiles, since probabilities are rounded relative to the largest score so far. Sums of products of
 //! e4m3 numbers keep as many bits as the device's accumulators.
 
-use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, ScoreNumbers, ValueScales};
+use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, Problem, ScoreNumbers, ValueScales};
 use microfloat::f8e4m3fn;
 use rayon::prelude::*;
 
@@ -13,6 +13,9 @@ use super::reference::{Answer, Call};
 /// What is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
+    /// Rows of each head, the first ones, that are not in eight bits at all: of these an answer says what it would be if they
+    /// were.
+    pub native_rows: usize,
     pub int8: bool,
     pub smooth_k: bool,
     pub by_channel: bool,
@@ -25,17 +28,21 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// What a plan in eight bits does, its kernel, parts and accumulators included.
-    pub fn of(plan: &Plan, device: &DeviceInfo) -> Self {
-        let given = plan.problem.input == InputType::F8E4M3;
-        let fp8 = match plan.problem.precision {
+    /// What is done about a problem in eight bits by its plan's kernel, parts and accumulators.
+    pub fn of(problem: &Problem, plan: &Plan, device: &DeviceInfo) -> Self {
+        let given = problem.input == InputType::F8E4M3;
+        let fp8 = match problem.precision {
             Precision::Fp8(fp8) => fp8,
             _ if given => Fp8::default().with_smooth_k(false).with_value_scales(ValueScales::Block),
-            _ => panic!("the plan is not one in eight bits"),
+            _ => panic!("the problem is not one in eight bits"),
         };
+        let few_keys =
+            (0..problem.q_len).filter(|row| row + 1 + problem.kv_len <= 256 + problem.q_len).count();
+        let native_rows = fp8.native_rows.unwrap_or(if problem.causal && !given { few_keys } else { 0 });
         // Ada's tensor cores keep 13 bits of a sum of e4m3 products.
         let ada = device.compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
         Recipe {
+            native_rows: native_rows.min(problem.q_len),
             int8: fp8.scores == ScoreNumbers::Int8,
             smooth_k: fp8.smooth_k,
             by_channel: fp8.value_scales != ValueScales::Block,

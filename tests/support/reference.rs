@@ -4,6 +4,8 @@
 //! sets the error that is fair ("same precision": scores, probabilities and output rounded to the input type, sums in
 //! f32).
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 /// A call, with all inputs widened to f64 and laid out `[batch, heads, length, head dim]`.
@@ -51,6 +53,19 @@ impl Row<'_> {
 pub struct Answer {
     pub o: Vec<f64>,
     pub lse: Vec<f64>,
+}
+
+impl Answer {
+    /// Of a call's answer, some rows of every head.
+    pub fn rows(&self, call: &Call, rows: Range<usize>) -> Answer {
+        let heads = (0..call.batch * call.q_heads).map(|head| head * call.q_len);
+        let seen = heads.flat_map(|first| first + rows.start..first + rows.end);
+        let d = call.head_dim;
+        Answer {
+            o: seen.clone().flat_map(|row| &self.o[row * d..][..d]).copied().collect(),
+            lse: seen.map(|row| self.lse[row]).collect(),
+        }
+    }
 }
 
 impl Call {

@@ -53,11 +53,14 @@ impl Backend for Cpu {
     }
 
     fn run(&self, plan: &Plan, tensors: Tensors<'_>, progress: Option<&Progress>) -> Result<Report, Error> {
-        let tensors = tensors.host(BackendKind::Cpu)?;
+        let mut tensors = tensors.host(BackendKind::Cpu)?;
         let start = Instant::now();
-        match plan.problem.dtype {
-            Dtype::F16 => forward::<f16>(plan, tensors, progress),
-            Dtype::Bf16 => forward::<bf16>(plan, tensors, progress),
+        let steps = Steps { progress, done: AtomicUsize::new(0), all: plan.passes().map(tasks).sum() };
+        for pass in plan.passes() {
+            match plan.problem.dtype {
+                Dtype::F16 => forward::<f16>(pass, &mut tensors, &steps),
+                Dtype::Bf16 => forward::<bf16>(pass, &mut tensors, &steps),
+            }
         }
         Ok(Report::new(plan, BackendKind::Cpu, Some(start.elapsed())))
     }
@@ -108,7 +111,9 @@ struct Rows<'a, T> {
 
 impl<'a, T: Source> Rows<'a, T> {
     fn new(data: &'a [T], matrices: &Matrices, batch: usize, head: usize, columns: usize) -> Self {
-        let offset = batch * matrices.batch_stride as usize + head * matrices.head_stride as usize;
+        let offset = matrices.base as usize
+            + batch * matrices.batch_stride as usize
+            + head * matrices.head_stride as usize;
         let elements = |bytes: usize| bytes / size_of::<T>();
         Rows { data: &data[elements(offset)..], row_stride: elements(matrices.row_stride as usize), columns }
     }
@@ -133,11 +138,32 @@ impl<T: Copy> Shared<T> {
     }
 }
 
-/// Attention with an output of `T`: on tensors of the same type, as they are or quantised first, or on tensors in eight bits.
-fn forward<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&Progress>) {
-    let HostTensors { q, k, v, scales, mask, o, lse } = tensors;
+/// What is reported of a call's progress.
+struct Steps<'a> {
+    progress: Option<&'a Progress>,
+    done: AtomicUsize,
+    all: usize,
+}
+
+impl Steps<'_> {
+    fn step(&self) {
+        if let Some(progress) = self.progress {
+            progress(self.done.fetch_add(1, Ordering::Relaxed) + 1, self.all);
+        }
+    }
+}
+
+/// Blocks of query rows of all batch entries and heads.
+fn tasks(plan: &Plan) -> usize {
+    plan.problem.batch * plan.params.q_heads as usize * (plan.params.q.rows as usize).div_ceil(online::ROWS)
+}
+
+/// The rows of a plan, with an output of `T`: on tensors of the same type, as they are or quantised first, or on tensors in
+/// eight bits.
+fn forward<T: Element>(plan: &Plan, tensors: &mut HostTensors<'_>, steps: &Steps<'_>) {
+    let HostTensors { q, k, v, scales, mask, .. } = *tensors;
     let inputs = [q, k, v];
-    let results = Results { o: cast_slice_mut(o), lse };
+    let results = Results { o: cast_slice_mut(tensors.o), lse: tensors.lse.as_deref_mut() };
     let quantized = match (plan.problem.input, &plan.quantization) {
         (InputType::F8E4M3, _) => Quantized::decoded(plan, inputs.map(cast_slice), scales),
         (InputType::Sixteen(_), Some(quantization)) => {
@@ -145,7 +171,7 @@ fn forward<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&
         }
         (InputType::Sixteen(_), None) => {
             let inputs = inputs.map(cast_slice::<u8, T>);
-            return attend(plan, &plan.params, inputs, mask, results, progress, None);
+            return attend(plan, &plan.params, inputs, mask, results, steps, None);
         }
     };
     let problem = &plan.problem;
@@ -155,7 +181,7 @@ fn forward<T: Element>(plan: &Plan, tensors: HostTensors<'_>, progress: Option<&
     let params = Params { q, k: kv, v: kv, ..plan.params };
     let inputs = [&quantized.q, &quantized.k, &quantized.v].map(Vec::as_slice);
     let eight = EightBits { shift: &quantized.shift, tile: plan.kernel.keys };
-    attend::<f32, T>(plan, &params, inputs, mask, results, progress, Some(eight));
+    attend::<f32, T>(plan, &params, inputs, mask, results, steps, Some(eight));
 }
 
 /// Where results go.
@@ -179,17 +205,15 @@ fn attend<S: Source, T: Element>(
     [q, k, v]: [&[S]; 3],
     mask: Option<&[u8]>,
     results: Results<'_, T>,
-    progress: Option<&Progress>,
+    steps: &Steps<'_>,
     eight: Option<EightBits<'_>>,
 ) {
     let problem = &plan.problem;
     let output = Shared(results.o.as_mut_ptr());
     let lse = results.lse.map(|lse| Shared(lse.as_mut_ptr()));
-    let (q_len, q_heads) = (params.q.rows as usize, params.q_heads as usize);
-    let blocks = q_len.div_ceil(online::ROWS);
-    let tasks = problem.batch * q_heads * blocks;
-    let done = AtomicUsize::new(0);
-    (0..tasks).into_par_iter().for_each_init(
+    let q_heads = params.q_heads as usize;
+    let blocks = (params.q.rows as usize).div_ceil(online::ROWS);
+    (0..tasks(plan)).into_par_iter().for_each_init(
         || online::Block::new(problem.head_dim, eight.map(|eight| eight.tile)),
         |block, task| {
             let (head, row) = (task / blocks, task % blocks * online::ROWS);
@@ -201,9 +225,7 @@ fn attend<S: Source, T: Element>(
             block.run(&Modifier { params, mask, batch, head }, &q, &k, &v, row);
             let shift = eight.map(|eight| eight.shift);
             store(block, params, [batch, head, row], shift, &output, lse.as_ref());
-            if let Some(progress) = progress {
-                progress(done.fetch_add(1, Ordering::Relaxed) + 1, tasks);
-            }
+            steps.step();
         },
     );
 }
@@ -219,7 +241,8 @@ fn store<T: Element>(
 ) {
     let (q_len, columns) = (params.q.rows as usize, params.head_dim as usize);
     let o = &params.o;
-    let base = batch * o.batch_stride as usize + head * o.head_stride as usize;
+    let base = o.base as usize + batch * o.batch_stride as usize + head * o.head_stride as usize;
+    let head = batch * params.q_heads as usize + head;
     let mut rounded = vec![T::zeroed(); columns];
     for row in 0..online::ROWS.min(q_len - first_row) {
         let (values, log_sum) = block.finish(row, params);
@@ -228,11 +251,11 @@ fn store<T: Element>(
         // SAFETY: the tensor was checked to hold its layout and not to overlap; each row is one task's.
         unsafe { output.write(offset, &rounded) };
         if let Some(lse) = lse {
-            let offset = (batch * params.q_heads as usize + head) * q_len + first_row + row;
             let natural = params.scale_log2 * params.score_factor * std::f32::consts::LN_2;
-            let shift = shift.map_or(0.0, |shift| shift[offset] * natural);
+            let shift = shift.map_or(0.0, |shift| shift[head * q_len + first_row + row] * natural);
+            let first = params.lse as usize / size_of::<f32>() + head * params.lse_head_stride as usize;
             // SAFETY: the slice was checked to hold every row; each is one task's.
-            unsafe { lse.write(offset, &[log_sum + shift]) };
+            unsafe { lse.write(first + first_row + row, &[log_sum + shift]) };
         }
     }
 }

@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::placement::{Addresses, Placement};
 use crate::plan::Plan;
 
-/// A plan's kernels, loaded.
-#[derive(Clone, Copy)]
-pub struct Functions {
+/// One of a plan's passes, its kernels loaded.
+pub struct Pass<'p> {
+    pub plan: &'p Plan,
     /// Null if nothing is quantised, or needs no statistics.
     pub statistics: Pointer,
     /// Null if nothing is quantised.
@@ -24,12 +24,21 @@ pub struct Functions {
 
 /// Starts a plan's kernels on a stream. The context is current. `addresses` has a workspace if the plan needs one.
 pub fn launch(
-    functions: Functions,
-    plan: &Plan,
+    passes: &[Pass<'_>],
     addresses: &Addresses,
     maps: &MapCache,
     stream: Pointer,
 ) -> Result<(), Error> {
+    passes.iter().try_for_each(|pass| launch_pass(pass, addresses, maps, stream))
+}
+
+fn launch_pass(
+    pass: &Pass<'_>,
+    addresses: &Addresses,
+    maps: &MapCache,
+    stream: Pointer,
+) -> Result<(), Error> {
+    let plan = pass.plan;
     if plan.grid == 0 {
         return Ok(());
     }
@@ -37,14 +46,14 @@ pub fn launch(
     forward.maps = maps.of(plan, &forward)?;
     if let (Some(params), Some(quantization)) = (quantize, &plan.quantization) {
         if let Some((kernel, grid)) = quantization.statistics {
-            start(functions.statistics, &kernel.entry(), grid, params, stream)?;
+            start(pass.statistics, &kernel.entry(), grid, params, stream)?;
         }
         let (kernel, grid) = quantization.rows;
-        start(functions.quantize, &kernel.entry(), grid, params, stream)?;
+        start(pass.quantize, &kernel.entry(), grid, params, stream)?;
     }
-    start(functions.forward, &plan.kernel.entry(), plan.grid, forward, stream)?;
+    start(pass.forward, &plan.kernel.entry(), plan.grid, forward, stream)?;
     match (combine, &plan.combination) {
-        (Some(params), Some(c)) => start(functions.combine, &c.kernel.entry(), c.grid, params, stream),
+        (Some(params), Some(c)) => start(pass.combine, &c.kernel.entry(), c.grid, params, stream),
         _ => Ok(()),
     }
 }

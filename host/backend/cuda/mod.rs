@@ -21,7 +21,7 @@ use ffpa_kernels_gpu::catalog::{Entry, entries};
 
 use self::device::Context;
 use self::driver::{Pointer, call};
-use self::launch::{Functions, launch, start};
+use self::launch::{Pass, launch, start};
 use self::memory::{Loan, Pool, Timer, Workspaces, download, upload, upload_at};
 use self::tensor_map::MapCache;
 use super::{Backend, BackendKind, HostParts, HostTensors, PartTensors, Report, Tensors};
@@ -116,17 +116,21 @@ impl Cuda {
         Ok(slot.get_or_init(|| Function { module, entry: function }).entry)
     }
 
-    /// A plan's kernels, loaded. The context is current.
-    fn functions(&self, plan: &Plan) -> Result<Functions, Error> {
+    /// The kernels of a plan's passes, loaded. The context is current.
+    fn passes<'p>(&self, plan: &'p Plan) -> Result<Vec<Pass<'p>>, Error> {
         let load = |entry: Option<Entry>| entry.map_or(Ok(null_mut()), |entry| self.function(&entry));
-        let quantization = plan.quantization.as_ref();
-        let statistics = quantization.and_then(|q| q.statistics).map(|(kernel, _)| kernel.entry());
-        Ok(Functions {
-            statistics: load(statistics)?,
-            quantize: load(quantization.map(|q| q.rows.0.entry()))?,
-            forward: self.function(&plan.kernel.entry())?,
-            combine: load(plan.combination.as_ref().map(|c| c.kernel.entry()))?,
-        })
+        let pass = |plan: &'p Plan| {
+            let quantization = plan.quantization.as_ref();
+            let statistics = quantization.and_then(|q| q.statistics).map(|(kernel, _)| kernel.entry());
+            Ok(Pass {
+                plan,
+                statistics: load(statistics)?,
+                quantize: load(quantization.map(|q| q.rows.0.entry()))?,
+                forward: self.function(&plan.kernel.entry())?,
+                combine: load(plan.combination.as_ref().map(|c| c.kernel.entry()))?,
+            })
+        };
+        plan.passes().map(pass).collect()
     }
 
     /// Runs on tensors in host memory: up, compute, down.
@@ -187,9 +191,9 @@ impl Cuda {
             lse: if lse.is_empty() { 0 } else { lse_block.address() },
             workspace: workspace.address(),
         };
-        let functions = self.functions(plan)?;
+        let passes = self.passes(plan)?;
         let timer = Timer::start(stream)?;
-        launch(functions, plan, &addresses, &self.maps, stream)?;
+        launch(&passes, &addresses, &self.maps, stream)?;
         timer.stop(stream)?;
         download(o, o_block, stream)?;
         download(lse, lse_block, stream)?;
@@ -265,10 +269,10 @@ impl Backend for Cuda {
             Tensors::Host(tensors) => self.run_staged(plan, tensors),
             Tensors::Device(tensors) => {
                 let stream = tensors.stream.map_or(self.stream.0, |stream| stream as Pointer);
-                let functions = self.functions(plan)?;
+                let passes = self.passes(plan)?;
                 let start = |workspace| {
                     let addresses = Addresses { workspace, ..tensors.addresses };
-                    launch(functions, plan, &addresses, &self.maps, stream)
+                    launch(&passes, &addresses, &self.maps, stream)
                 };
                 match (plan.workspace_bytes, tensors.addresses.workspace) {
                     (0, _) => start(0)?,
