@@ -216,6 +216,7 @@ mod tests {
     use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
     use crate::problem::Problem;
     use crate::quantization::Quantization;
+    use ffpa_kernels_gpu::abi::Params;
     use ffpa_kernels_gpu::catalog::QUANTIZES;
     use ffpa_kernels_gpu::config::Dtype;
 
@@ -249,14 +250,16 @@ mod tests {
         plan(&problem, emulator.device(), &BuildInfo::current()).expect("there is a kernel").params
     }
 
-    fn check(recipe: Fp8, sizes: [usize; 6]) {
+    /// On a device of so many multiprocessors: the fewer there are, the more blocks of rows a CTA has.
+    fn check(recipe: Fp8, sizes: [usize; 6], multiprocessors: u32) {
         let [batch, q_heads, kv_heads, q_len, kv_len, d] = sizes;
         let mut problem = Problem::contiguous(Dtype::Bf16, sizes);
         problem.precision = Precision::Fp8(recipe);
         let emulator = Emulator::new(Arch::Sm89, 1);
         // Whatever the build: there may be no forward kernel for what is quantised here.
         let build = BuildInfo { quantizes: QUANTIZES.iter().collect(), ..BuildInfo::current() };
-        let quantization = Quantization::of(&problem, emulator.device(), &build).expect("there is a kernel");
+        let device = DeviceInfo { multiprocessors, ..emulator.device().clone() };
+        let quantization = Quantization::of(&problem, &device, &build).expect("there is a kernel");
         let quantization = quantization.expect("it quantises");
         let q = samples(batch * q_heads * q_len * d, 1);
         let [k, v] = [2, 3].map(|seed| samples(batch * kv_heads * kv_len * d, seed));
@@ -335,7 +338,9 @@ mod tests {
                 [1, 1, 1, 66, 530, 512],
                 [1, 2, 2, 9, 75, 1000],
             ] {
-                check(recipe, sizes);
+                for multiprocessors in [1, 128] {
+                    check(recipe, sizes, multiprocessors);
+                }
             }
         }
     }

@@ -11,14 +11,16 @@ use crate::tile::GlobalTile;
 
 /// Warps of a CTA.
 pub const WARPS: usize = 8;
-/// Dynamic shared memory of a CTA: a float per thread, for each column of its chunk.
-pub const SHARED_BYTES: usize = COLUMNS * PLANE as usize;
+/// Statistics of one matrix, at most.
+const KINDS: usize = 3;
+/// Dynamic shared memory of a CTA: a float per thread, for each statistic of each column of its chunk.
+pub const SHARED_BYTES: usize = KINDS * COLUMNS * PLANE as usize;
 
 /// Bytes from one column's floats to the next's: four banks on, so that neither those who write a column of all threads nor those
 /// who read neighbouring columns meet in a bank.
 const PLANE: u32 = (32 * WARPS as u32 + 4) * 4;
-/// Barriers in the code: for each type of sources two for each of the four statistics.
-pub const BARRIERS: usize = 2 * 8;
+/// Barriers in the code: for each type of sources one for K and one for V.
+pub const BARRIERS: usize = 2 * 2;
 
 /// Rows whose loads are in flight together.
 const BATCH: usize = 8;
@@ -85,18 +87,14 @@ impl<W: Warp> Cta<'_, W> {
             if keys {
                 if params.smooth_k != 0 {
                     let [sums] = self.walk::<E, 1>(from, rows, [0.0], |[sum], x| [sum + x]);
-                    self.combine(&sums, Columns::KeySum, |a, b| a + b);
+                    self.combine(&[sums], Columns::KeySum, 0);
                 }
             } else if params.v_by_columns != 0 {
                 const LEAST: f32 = f32::NEG_INFINITY;
                 let add =
                     |[sum, highest, lowest]: [_; 3], x| [sum + x, warp.max(highest, x), warp.max(lowest, -x)];
-                let [sums, highest, lowest] = self.walk::<E, 3>(from, rows, [0.0, LEAST, LEAST], add);
-                if params.smooth_v != 0 {
-                    self.combine(&sums, Columns::ValueSum, |a, b| a + b);
-                }
-                self.combine(&highest, Columns::ValueHighest, |a, b| warp.max(a, b));
-                self.combine(&lowest, Columns::ValueLowest, |a, b| warp.max(a, b));
+                let states = self.walk::<E, KINDS>(from, rows, [0.0, LEAST, LEAST], add);
+                self.combine(&states, Columns::ValueSum, (params.smooth_v == 0).into());
             }
         }
     }
@@ -185,30 +183,35 @@ impl<W: Warp> Cta<'_, W> {
         }
     }
 
-    /// All groups' columns, one after the other, to where the chunk's are left.
+    /// All groups' columns, one after the other, to where the chunk's are left: of the `first` statistic the sum, of those behind
+    /// it the largest; those before the `wanted`th are not. Each warp takes 32 columns of a statistic at a time.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn combine(&self, state: &Eight<W>, kind: Columns, add: impl Fn(W::F32, W::F32) -> W::F32) {
+    unsafe fn combine<const S: usize>(&self, states: &[Eight<W>; S], first: Columns, wanted: u32) {
         let (warp, params) = (self.warp, self.params);
-        for c in 0..COLUMNS {
-            let place = self.thread() * 4 + (c as u32 * PLANE + warp.shared_base());
-            // SAFETY: a float per thread and column fits.
-            unsafe { warp.store_shared_f32(place, state[c], warp.less(warp.splat(0), warp.splat(1))) };
+        let plane = |s: u32, c: u32| (s * COLUMNS as u32 + c) * PLANE + warp.shared_base();
+        for s in 0..S {
+            for c in 0..COLUMNS {
+                let place = self.thread() * 4 + plane(s as u32, c as u32);
+                // SAFETY: a float per thread, statistic and column fits.
+                unsafe {
+                    warp.store_shared_f32(place, states[s][c], warp.less(warp.splat(0), warp.splat(1)))
+                };
+            }
         }
         warp.sync_threads();
-        let to = columns_of(params, kind, self.head) + self.chunk as u64 * params.head_dim as u64 * 4;
-        let mut first = 0;
-        while first < params.head_dim {
-            let column = self.thread() + first;
+        let groups_of_columns = params.head_dim.div_ceil(32);
+        let mut turn = wanted * groups_of_columns + warp.warp_id();
+        while turn < S as u32 * groups_of_columns {
+            let (s, columns) = divide(turn, groups_of_columns);
+            let column = warp.lane_id() + 32 * columns;
             let exists = warp.less(column, warp.splat(params.head_dim));
             // Columns that do not exist are read where some do.
             let column_read = warp.select(exists, column, warp.splat(0));
-            let place = (column_read & (COLUMNS as u32 - 1)) * PLANE + (column_read >> 3) * 4;
-            let load = |group: u32| {
-                let place = place + ((group << (params.lanes_log2 + 2)) + warp.shared_base());
-                // SAFETY: as above.
-                unsafe { warp.load_shared_f32(place) }
-            };
+            let place = (column_read & (COLUMNS as u32 - 1)) * PLANE + (column_read >> 3) * 4 + plane(s, 0);
+            // SAFETY: as above.
+            let load =
+                |group: u32| unsafe { warp.load_shared_f32(place + (group << (params.lanes_log2 + 2))) };
             let mut all = load(0);
             let mut group = 1;
             while group < self.groups() {
@@ -216,15 +219,17 @@ impl<W: Warp> Cta<'_, W> {
                 let next = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| load((group + i).min(self.groups() - 1)));
                 for i in 0..8 {
                     if group + (i as u32) < self.groups() {
-                        all = add(all, next[i]);
+                        all = if s == 0 { all + next[i] } else { warp.max(all, next[i]) };
                     }
                 }
                 group += 8;
             }
+            // Statistics of a head lie one behind the other, those of each chunk of rows too.
+            let row = s * params.chunks + self.chunk;
+            let to = columns_of(params, first, self.head) + row as u64 * params.head_dim as u64 * 4;
             // SAFETY: the caller's.
             unsafe { warp.store_global_f32(warp.mul_wide(column, 4) + to, all, exists) };
-            first += 32 * WARPS as u32;
+            turn += WARPS as u32;
         }
-        warp.sync_threads();
     }
 }
