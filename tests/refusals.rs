@@ -116,14 +116,18 @@ fn families_that_are_not_there() {
     assert_eq!(said, want);
 }
 
+/// A build without `ENABLE_FFPA_QUANT_SPLIT_D`, whatever this one is.
+fn without_split_d() -> BuildInfo {
+    let mut build = BuildInfo::current();
+    build.kernels.retain(|kernel| !kernel.arithmetic.is_quantized() || kernel.head_dim <= 224);
+    build
+}
+
 #[test]
 fn head_dims_outside_the_quantised_window() {
     let mut problem = problem();
     (problem.head_dim, problem.precision) = (232, Precision::Fp8(Fp8::default()));
-    // As a build without ENABLE_FFPA_QUANT_SPLIT_D.
-    let mut build = BuildInfo::current();
-    build.kernels.retain(|kernel| !kernel.arithmetic.is_quantized() || kernel.head_dim <= 224);
-    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &build).unwrap_err();
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &without_split_d()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "head dim 232 is outside the fp8 window: this build has kernels for head dims up to 224; rebuild with \
@@ -137,7 +141,7 @@ fn first_rows_in_sixteen_bits_change_nothing_about_what_is_refused() {
     let mut problem = problem();
     let fp8 = Fp8::default().with_native_rows(problem.q_len);
     (problem.head_dim, problem.precision) = (232, Precision::Fp8(fp8));
-    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &BuildInfo::current()).unwrap_err();
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &without_split_d()).unwrap_err();
     assert!(error.to_string().starts_with("head dim 232 is outside the fp8 window"), "{error}");
 
     let mut build = BuildInfo::current();
