@@ -185,7 +185,7 @@ mod ptx {
             min_blocks: kernel.min_blocks,
         };
         let options = |kernel: &Entry| Options {
-            target_features: kernel.ptx_feature().map(str::to_string).into_iter().collect(),
+            ptx_version: kernel.ptx_version.map(str::to_string),
             ..Options::default()
         };
         let add = |builder: CudaBuilder, kernel: &Entry| builder.entry_with(entry(kernel), options(kernel));

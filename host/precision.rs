@@ -74,6 +74,11 @@ impl Precision {
             Precision::NvFp4 => None,
         }
     }
+
+    /// Whether blocks of products with V are summed in f16.
+    pub(crate) const fn f16_sums(self) -> bool {
+        matches!(self, Precision::Fp8(Fp8 { f16_sums: true, .. }))
+    }
 }
 
 /// What Q and K are brought to.
@@ -113,6 +118,10 @@ pub struct Fp8 {
     pub smooth_k: bool,
     /// What shares a scale of V.
     pub value_scales: ValueScales,
+    /// Whether products with V are summed in f16, over 64 keys at a time, and only these sums in f32: on GeForce cards up to Ada at
+    /// twice the rate (SageAttention 2++). V is brought to smaller numbers for it, and sums are a little less exact. Kernels are
+    /// compiled for sm_89, and run on later devices too; those of Blackwell have f32 sums at full rate.
+    pub f16_sums: bool,
     /// Of every head so many query rows, the first ones, are computed in the 16-bit type of the tensors: by default those that
     /// see at most [`FEW_KEYS`](Self::FEW_KEYS) keys under a causal mask, and none without.
     ///
@@ -126,6 +135,7 @@ impl Default for Fp8 {
             scores: ScoreNumbers::E4m3,
             smooth_k: true,
             value_scales: ValueScales::Channel { smooth: false },
+            f16_sums: false,
             native_rows: None,
         }
     }
@@ -149,6 +159,11 @@ impl Fp8 {
     /// With these scales of V.
     pub fn with_value_scales(self, value_scales: ValueScales) -> Self {
         Fp8 { value_scales, ..self }
+    }
+
+    /// With or without sums in f16.
+    pub fn with_f16_sums(self, f16_sums: bool) -> Self {
+        Fp8 { f16_sums, ..self }
     }
 
     /// With the first `rows` query rows of every head in 16 bits; 0 for none.

@@ -2,6 +2,7 @@
 
 use ffpa_kernels_gpu::abi::{Columns, Matrices, Params, QuantizeParams, Scale, Scales};
 use ffpa_kernels_gpu::catalog::{Quantize, Stage};
+use ffpa_kernels_gpu::format::F16_SUMS_LARGEST;
 use ffpa_kernels_gpu::quantize::{CHUNKS, rows};
 use ffpa_kernels_gpu::scales::BLOCK;
 
@@ -218,6 +219,7 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize, group_blocks: usize) ->
         smooth_k: (keys && recipe.smooth_k).into(),
         smooth_v: (v_by_columns && recipe.value_scales == ValueScales::Channel { smooth: true }).into(),
         v_by_columns: v_by_columns.into(),
+        v_largest: if recipe.f16_sums { F16_SUMS_LARGEST } else { rows::LARGEST_E4M3 },
         batch: problem.batch as u32,
         q_heads: problem.q_heads as u32,
         kv_heads: problem.kv_heads as u32,

@@ -38,13 +38,15 @@ suite! {
 }
 
 /// Recipes that together have every choice, with every other.
-fn recipes() -> [Fp8; 4] {
+fn recipes() -> [Fp8; 6] {
     let fp8 = Fp8::default();
     [
         fp8,
         fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Channel { smooth: true }),
         fp8.with_value_scales(ValueScales::Block).with_smooth_k(false),
         fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Block),
+        fp8.with_f16_sums(true),
+        fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Block).with_f16_sums(true),
     ]
 }
 
@@ -62,7 +64,7 @@ fn early_rows() {
 fn run_with(file: &str, change: impl Fn(Fp8, &Case) -> Fp8) {
     let tally = run_file(file, leaves_out, |engine, number, case| {
         // Two of the recipes for each case, in one type or the other: all take turns.
-        let both = [number % 4, (number + 1) % 4].map(|which| {
+        let both = [number % 6, (number + 1) % 6].map(|which| {
             let recipe = change(recipes()[which], case);
             let result = match number / 2 % 2 {
                 0 => check::<f16>(engine, case, recipe),

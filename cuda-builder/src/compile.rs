@@ -188,10 +188,8 @@ impl<'a> Compiler<'a> {
     /// compile one entry in one folder read each other's: each compilation has a folder of its own.
     pub fn entry(&self, entry: &Entry, options: &Options) -> Result<String, BuildError> {
         let mut rustc = self.rustc(&entry.arch, self.device, self.dependencies)?;
-        if !options.target_features.is_empty() {
-            let features: Vec<String> =
-                options.target_features.iter().map(|feature| format!("+{feature}")).collect();
-            rustc.arg(format!("-Ctarget-feature={}", features.join(",")));
+        if let Some(version) = &options.ptx_version {
+            rustc.arg(format!("-Ctarget-feature=+ptx{}", version.replace('.', "")));
         }
         let folder = self.cache.scratch(&entry.name)?;
         let output = folder.path().join("entry.ptx");

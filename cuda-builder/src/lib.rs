@@ -57,8 +57,8 @@ pub struct Options {
     /// Most registers of a thread (`.maxnreg`), beside the bound that `min_blocks` implies. Not for kernels whose warps trade
     /// registers (`setmaxnreg`).
     pub max_registers: Option<u32>,
-    /// Features of the target beyond the architecture's own, as LLVM names them: `ptx84` raises the PTX version.
-    pub target_features: Vec<String>,
+    /// The version of PTX, such as `8.4`, if it is to be newer than the oldest that has the architecture.
+    pub ptx_version: Option<String>,
 }
 
 /// A built kernel.

@@ -114,11 +114,20 @@ fn operations_on_8_bit_matrices_become_what_they_name() {
     const HOPPER: &[&str] = &["F2FP.F16.E4M3.UNPACK_B", "HMMA.16816.F32", "HMMA.16816.F32", "FADD"];
     const QMMA: &[&str] = &["QMMA.16832.F32.E4M3.E4M3"];
     const IMMA: &[&str] = &["IMMA.16832.S8.S8"];
-    let operations: [(&str, &[&str], Machines); 7] = [
+    let operations: [(&str, &[&str], Machines); 8] = [
         (
             "mma_e4m3",
             &[E4M3],
             &[("sm_89", Some("8.4"), QMMA), ("sm_90a", Some("8.4"), HOPPER), ("sm_120f", None, QMMA)],
+        ),
+        (
+            "mma_e4m3_f16",
+            &["mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16 "],
+            &[
+                ("sm_89", Some("8.7"), &["QMMA.16832.F16.E4M3.E4M3"]),
+                ("sm_90a", Some("8.7"), &["HMMA.16816"]),
+                ("sm_120f", None, &["QMMA.16832.F16.E4M3.E4M3"]),
+            ],
         ),
         ("mma_mxf8", &[MXF8], &[("sm_120f", None, &["QMMA.SF.16832.F32.E4M3.E4M3.E8"])]),
         ("mma_s8", &[S8], &[("sm_89", None, IMMA), ("sm_90a", None, IMMA), ("sm_120f", None, IMMA)]),
@@ -154,8 +163,7 @@ fn operations_on_8_bit_matrices_become_what_they_name() {
         .dependency("cuda_std", Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda-std"))
         .cache_dir(cache());
     for (name, _, &(arch, version, _)) in machines.clone() {
-        let feature = version.map(|version| format!("ptx{}", version.replace('.', "")));
-        let options = Options { target_features: feature.into_iter().collect(), ..Options::default() };
+        let options = Options { ptx_version: version.map(str::to_string), ..Options::default() };
         builder = builder
             .entry_with(Entry { name: name.into(), arch: arch.into(), threads: 32, min_blocks: 1 }, options);
     }

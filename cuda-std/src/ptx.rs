@@ -411,6 +411,15 @@ impl Warp for Ptx {
         multiply!("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", d, a, b);
     }
     #[inline(always)]
+    fn mma_m16n8k32_e4m3_f16(self, d: &mut [u32; 2], a: [u32; 4], b: [u32; 2]) {
+        // SAFETY: reads and writes registers only.
+        unsafe {
+            asm!("mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16 {{{0},{1}}}, {{{2},{3},{4},{5}}}, {{{6},{7}}}, {{{0},{1}}};",
+                inout(reg32) d[0], inout(reg32) d[1], in(reg32) a[0], in(reg32) a[1], in(reg32) a[2], in(reg32) a[3],
+                in(reg32) b[0], in(reg32) b[1], options(pure, nomem, nostack))
+        }
+    }
+    #[inline(always)]
     fn mma_m16n8k32_mxf8(self, d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
         multiply!("mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0", d, a, b, ", {10}, {{0, 0}}, {10}, {{0, 0}}", in(reg32) SCALES_OF_ONE);
     }

@@ -352,6 +352,12 @@ pub trait Warp: Copy {
     /// additions. sm_90 widens inputs to f16, multiplies them by `mma.m16n8k16`, and adds the result to `d` as f32.
     fn mma_m16n8k32_e4m3(self, d: &mut [Self::F32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
 
+    /// As [`Warp::mma_m16n8k32_e4m3`] with f16 accumulators, two to a register: `d[0]` holds those of the first two registers of f32
+    /// accumulators, the first in its low half, `d[1]` those of the other two
+    /// (`mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16`, of PTX ISA 8.7). On GeForce it has twice the rate. Sums beyond 65504
+    /// become infinite.
+    fn mma_m16n8k32_e4m3_f16(self, d: &mut [Self::U32; 2], a: [Self::U32; 4], b: [Self::U32; 2]);
+
     /// As [`Warp::mma_m16n8k32_e4m3`] with inputs in blocks of 32 values of k, each block with a scale of its own, all of which
     /// are 1 here (`mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0`, of
     /// PTX ISA 8.7, sm_120a and its family only; "Block scaling for mma.sync"). On GeForce it has twice the rate of the

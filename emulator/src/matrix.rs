@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use cuda_std::fragment::m16n8k16::{M, N, accumulator};
 use cuda_std::fragment::{m16n8k16, m16n8k32};
+use half::f16;
 
 use crate::e4m3;
 use crate::lanes::Lanes;
@@ -111,6 +112,28 @@ pub fn mma_m16n8k32_e4m3(
         |bits| f64::from(e4m3::decode(bits as u8)),
         |d, a, b| accumulators.add(d, dot(a, b)),
     );
+}
+
+/// `mma.m16n8k32` on e4m3 with f16 accumulators, two to a register. The sum is exact, and rounded once to nearest even.
+pub fn mma_m16n8k32_e4m3_f16(d: &mut [Lanes<u32>; 2], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+    let half = |register: usize| {
+        let word = d[register / 2];
+        Lanes::from_fn(|lane| (word.0[lane] >> (16 * (register % 2))) as u16)
+    };
+    let mut sums: [Lanes<u16>; 4] = std::array::from_fn(half);
+    // Exact in f64, as above: an f16 is a multiple of 2^-24, and below 2^16.
+    multiply::<_, { m16n8k32::K }, _, _>(
+        &M16N8K32,
+        &mut sums,
+        a,
+        b,
+        |bits| f64::from(e4m3::decode(bits as u8)),
+        |d, a, b| f16::from_f64(f16::from_bits(d).to_f64() + dot(a, b)).to_bits(),
+    );
+    for (register, word) in d.iter_mut().enumerate() {
+        let [low, high] = [sums[2 * register], sums[2 * register + 1]];
+        *word = Lanes::from_fn(|lane| u32::from(low.0[lane]) | u32::from(high.0[lane]) << 16);
+    }
 }
 
 /// `mma.m16n8k32` on signed bytes. Without `.satfinite`, sums wrap around (PTX ISA, "mma").

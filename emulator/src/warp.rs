@@ -420,6 +420,10 @@ impl Warp for Emu<'_> {
         self.count_mma(m16n8k32::K);
         matrix::mma_m16n8k32_e4m3(d, a, b, self.cta.accumulators);
     }
+    fn mma_m16n8k32_e4m3_f16(self, d: &mut [Lanes<u32>; 2], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
+        self.count_mma(m16n8k32::K);
+        matrix::mma_m16n8k32_e4m3_f16(d, a, b);
+    }
     fn mma_m16n8k32_mxf8(self, d: &mut [Lanes<f32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
         self.count_mma(m16n8k32::K);
         matrix::mma_m16n8k32_e4m3(d, a, b, Accumulators::Full);

@@ -35,6 +35,9 @@ pub struct Arguments {
     /// What shares a scale of V, with --family fp8
     #[arg(long, value_enum, default_value = "channel")]
     pub v_scale: ValueScaleArgument,
+    /// What products with V are summed in, over 64 keys at a time, with --family fp8
+    #[arg(long, value_enum, default_value = "f32")]
+    pub sums: SumArgument,
     /// Compute the first N query rows in the tensors' own type, with --family fp8 [default: 256 with --causal, else 0]
     #[arg(long, value_name = "N")]
     pub hybrid: Option<usize>,
@@ -96,6 +99,13 @@ pub enum ValueScaleArgument {
     Block,
 }
 
+/// What products with V are summed in, by name.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SumArgument {
+    F32,
+    F16,
+}
+
 /// Yes or no.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -124,6 +134,7 @@ impl Arguments {
             ValueScaleArgument::Channel => ValueScales::Channel { smooth: false },
             ValueScaleArgument::Block => ValueScales::Block,
         })
+        .with_f16_sums(self.sums == SumArgument::F16)
     }
 }
 

@@ -368,6 +368,8 @@ pub struct QuantizeParams {
     pub smooth_v: u32,
     /// 1 if V's scales are by columns, 0 if by blocks.
     pub v_by_columns: u32,
+    /// The largest number that V becomes.
+    pub v_largest: f32,
     /// Batch entries.
     pub batch: u32,
     /// Heads of Q.

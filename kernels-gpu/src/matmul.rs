@@ -197,28 +197,24 @@ pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     tiles: Range<usize>,
 ) {
     for n in 0..(tiles.end - tiles.start) / 2 {
-        let mut sums = [[[warp.splat_f32(0.0); 4]; 2]; M];
+        let mut sums = [[C::Values::begin(warp, [warp.splat_f32(0.0); 4]); 2]; M];
         for m in 0..M {
             for i in 0..2 {
-                if !C::Values::SCALED {
-                    sums[m][i] = output.tiles[m][tiles.start + 2 * n + i];
-                }
+                sums[m][i] = C::Values::begin(warp, output.tiles[m][tiles.start + 2 * n + i]);
             }
         }
         for k in 0..C::Values::STEPS {
             // SAFETY: the caller's.
             let b = unsafe { C::Values::load(warp, values, block * C::Values::STEPS + k, n) };
             for m in 0..M {
-                C::Values::mma(warp, &mut sums[m][0], rounded[k][m], b[0]);
-                C::Values::mma(warp, &mut sums[m][1], rounded[k][m], b[1]);
+                C::Values::add(warp, &mut sums[m][0], rounded[k][m], b[0]);
+                C::Values::add(warp, &mut sums[m][1], rounded[k][m], b[1]);
             }
         }
         for m in 0..M {
             for i in 0..2 {
-                for r in 0..4 {
-                    let (sum, o) = (sums[m][i][r], &mut output.tiles[m][tiles.start + 2 * n + i][r]);
-                    *o = if C::Values::SCALED { warp.fma(sum, factors[block], *o) } else { sum };
-                }
+                let tile = &mut output.tiles[m][tiles.start + 2 * n + i];
+                *tile = C::Values::end(warp, sums[m][i], factors[block], *tile);
             }
         }
     }

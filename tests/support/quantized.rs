@@ -4,7 +4,7 @@
 //! Keys are visited in tiles, since probabilities are rounded relative to the largest score so far. Sums of products of
 //! e4m3 numbers keep as many bits as the device's accumulators.
 
-use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, Problem, ScoreNumbers, ValueScales};
+use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, Problem, ScoreNumbers, ValueScales, f16};
 use microfloat::f8e4m3fn;
 use rayon::prelude::*;
 
@@ -25,6 +25,8 @@ pub struct Recipe {
     pub part: usize,
     /// Bits of the fraction that accumulators keep, 13 or 23.
     pub fraction: i32,
+    /// Whether those of products with V are f16.
+    pub f16_sums: bool,
 }
 
 impl Recipe {
@@ -50,7 +52,23 @@ impl Recipe {
             tile: plan.kernel.keys,
             part: plan.params.parts.keys as usize,
             fraction: if ada { 13 } else { 23 },
+            f16_sums: fp8.f16_sums,
         }
+    }
+
+    /// What accumulators keep of a sum of e4m3 products.
+    fn keep(&self, x: f64) -> f64 {
+        truncate(x, self.fraction)
+    }
+
+    /// What they keep of one of products with V.
+    fn keep_of_values(&self, x: f64) -> f64 {
+        if self.f16_sums { f16::from_f64(x).to_f64() } else { self.keep(x) }
+    }
+
+    /// The largest number that V becomes. In f16 no sum of 64 keys may exceed 65504.
+    fn v_largest(&self) -> f32 {
+        if self.f16_sums { 2.25 } else { 448.0 }
     }
 }
 
@@ -74,18 +92,18 @@ fn truncate(x: f64, fraction: i32) -> f64 {
     (x / unit).trunc() * unit
 }
 
-/// Sums of products, 32 at a time.
-fn sum(a: impl Iterator<Item = f64>, fraction: i32) -> f64 {
+/// A sum of products, of which `keep` says what is kept after each 32.
+fn sum(a: impl Iterator<Item = f64>, keep: impl Fn(f64) -> f64) -> f64 {
     let mut total = 0.0;
     let mut step = 0.0;
     for (i, product) in a.enumerate() {
         step += product;
         if i % 32 == 31 {
-            total = truncate(total + step, fraction);
+            total = keep(total + step);
             step = 0.0;
         }
     }
-    truncate(total + step, fraction)
+    keep(total + step)
 }
 
 /// Rows of codes, and what they are multiplied with.
@@ -179,13 +197,13 @@ impl Head {
             // The same, column by column.
             let turned: Vec<f32> = (0..d).flat_map(|c| v.iter().skip(c).step_by(d).copied()).collect();
             let Codes { codes, scales } =
-                quantize(&turned, call.kv_len.max(1), d, |column| column, 448.0, e4m3);
+                quantize(&turned, call.kv_len.max(1), d, |column| column, recipe.v_largest(), e4m3);
             let back = (0..call.kv_len)
                 .flat_map(|key| codes.iter().skip(key).step_by(call.kv_len).copied())
                 .collect();
             Codes { codes: back, scales }
         } else {
-            quantize(&v, d, blocks, |row| row / BLOCK, 448.0, e4m3)
+            quantize(&v, d, blocks, |row| row / BLOCK, recipe.v_largest(), e4m3)
         };
         Head { k, k_mean, v, v_mean }
     }
@@ -234,10 +252,10 @@ impl Call {
             (None, true) => quantize(&q, d, 1, |_| 0, 127.0, int8),
             (None, false) => quantize(&q, d, 1, |_| 0, 448.0, e4m3),
         };
-        let fraction = if recipe.int8 { 52 } else { recipe.fraction };
+        let keep = |x: f64| if recipe.int8 { x } else { recipe.keep(x) };
         let score = |key: usize| {
             let products = q.codes.iter().zip(&head.k.codes[key * d..][..d]).map(|(a, b)| a * b);
-            sum(products, fraction) * q.scales[0] * head.k.scales[key / BLOCK * 4 + key % 8 / 2] * scale
+            sum(products, keep) * q.scales[0] * head.k.scales[key / BLOCK * 4 + key % 8 / 2] * scale
         };
         let parts = (0..visible).step_by(recipe.part).map(|first| {
             let keys = first..visible.min(first.saturating_add(recipe.part));
@@ -278,14 +296,14 @@ impl Call {
             let factor = if maximum == new { 1.0 } else { (maximum - new).exp() };
             maximum = new;
             let p: Vec<f64> = scores.iter().map(|s| e4m3((448.0 * (s - maximum).exp()) as f32)).collect();
-            let sums = p.chunks(BLOCK).map(|p| sum(p.iter().copied(), recipe.fraction));
+            let sums = p.chunks(BLOCK).map(|p| sum(p.iter().copied(), |x| recipe.keep(x)));
             total = total * factor + sums.sum::<f64>();
             for (c, o) in o.iter_mut().enumerate() {
                 *o *= factor;
                 for (p, keys) in p.chunks(BLOCK).zip(keys.chunks(BLOCK)) {
                     let products = p.iter().zip(keys).map(|(p, key)| p * head.v.codes[key * d + c]);
                     let block = if recipe.by_channel { 1.0 } else { head.v.scales[keys[0] / BLOCK] };
-                    *o += sum(products, recipe.fraction) * block;
+                    *o += sum(products, |x| recipe.keep_of_values(x)) * block;
                 }
             }
         }

@@ -80,7 +80,7 @@ pub fn measure(patterns: &[String]) -> Result<Vec<Measured>, Failure> {
         min_blocks: kernel.min_blocks,
     };
     let options = |kernel: &catalog::Entry| Options {
-        target_features: kernel.ptx_feature().map(str::to_string).into_iter().collect(),
+        ptx_version: kernel.ptx_version.map(str::to_string),
         ..Options::default()
     };
     let add =
@@ -98,7 +98,7 @@ pub fn measure(patterns: &[String]) -> Result<Vec<Measured>, Failure> {
             entry: kernel.name,
             arch: kernel.arch.target(),
             barriers: kernel.barriers,
-            version: kernel.ptx_feature().map(|_| "8.4"),
+            version: kernel.ptx_version,
         };
         let mut wrong: Vec<String> = deviations(&module.ptx, &expected)
             .into_iter()

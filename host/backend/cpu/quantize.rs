@@ -159,7 +159,7 @@ fn quantize_keys(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) ->
 fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) -> Vec<f32> {
     if params.v_by_columns == 0 {
         for block in rows.chunks_mut(BLOCK * columns) {
-            let factors = factors(magnitude(&*block), 448.0);
+            let factors = factors(magnitude(&*block), params.v_largest);
             round_trip(block, factors, e4m3);
         }
         return rows;
@@ -173,7 +173,7 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
         let (highest, lowest) =
             (values().fold(f32::NEG_INFINITY, f32::max), values().fold(f32::INFINITY, f32::min));
         let magnitude = f32::max((highest - mean).abs(), (-lowest + mean).abs());
-        let factors = factors(magnitude, 448.0);
+        let factors = factors(magnitude, params.v_largest);
         for x in rows.iter_mut().skip(column).step_by(columns) {
             let mut less = [*x - mean];
             round_trip(&mut less, factors, e4m3);

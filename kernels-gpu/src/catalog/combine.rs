@@ -50,7 +50,7 @@ impl Combine {
             min_blocks: 1,
             barriers: 0,
             spill_allowance: 0,
-            e4m3: false,
+            ptx_version: None,
         }
     }
 }

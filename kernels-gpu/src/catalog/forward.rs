@@ -27,7 +27,7 @@ pub enum Copies {
 #[non_exhaustive]
 pub struct Kernel {
     /// Name of the PTX entry: family_dtype_arch_strategy_D, and what else sets it apart: `tma` bulk copies, `mx` block-scaled
-    /// instructions, `masked` all masks.
+    /// instructions, `f16sums` sums in f16, `masked` all masks.
     pub name: &'static str,
     /// What it is compiled for.
     pub arch: Arch,
@@ -35,6 +35,8 @@ pub struct Kernel {
     pub arithmetic: Arithmetic,
     /// Whether it multiplies by block-scaled instructions: the same numbers, and on GeForce twice the rate.
     pub block_scaled: bool,
+    /// Whether it sums blocks of `P V` in f16, which takes smaller numbers in V.
+    pub f16_sums: bool,
     /// How its tiles come to shared memory.
     pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
@@ -69,7 +71,8 @@ impl Kernel {
     #[inline] // so that modules of kernels do not hold it
     pub fn is_twin_of(&self, other: &Kernel) -> bool {
         let tile = |kernel: &Kernel| {
-            (kernel.arch, kernel.arithmetic, kernel.copies, kernel.head_dim, kernel.rows, kernel.masked)
+            let numbers = (kernel.arithmetic, kernel.f16_sums, kernel.head_dim);
+            (kernel.arch, numbers, kernel.copies, kernel.rows, kernel.masked)
         };
         tile(self) == tile(other) && self.block_scaled != other.block_scaled
     }
@@ -84,7 +87,12 @@ impl Kernel {
             min_blocks: self.min_blocks,
             barriers: self.barriers,
             spill_allowance: self.spill_allowance,
-            e4m3: matches!(self.arithmetic, Arithmetic::E4m3 | Arithmetic::Int8),
+            ptx_version: match self.arithmetic {
+                _ if self.arch == Arch::Sm120f => None,
+                Arithmetic::E4m3 | Arithmetic::Int8 if self.f16_sums => Some("8.7"),
+                Arithmetic::E4m3 | Arithmetic::Int8 => Some("8.4"),
+                Arithmetic::F16 | Arithmetic::Bf16 => None,
+            },
         }
     }
 }
@@ -129,6 +137,7 @@ macro_rules! catalog {
             arch: Arch::$arch,
             arithmetic: <format::$recipe as Recipe>::ARITHMETIC,
             block_scaled: <format::$recipe as Recipe>::BLOCK_SCALED,
+            f16_sums: <format::$recipe as Recipe>::F16_SUMS,
             copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,
@@ -467,14 +476,18 @@ catalog! {
         bulk_split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_f16_sm120f_splitd_640_tma F16, fwd_bf16_sm120f_splitd_640_tma Bf16]: Sm120f D 640 rows 32 keys 64 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 2 slots 3 } min_blocks 1 spills 0;
-    [fwd_e4m3_sm89_persistd_64 E4m3, fwd_int8_sm89_persistd_64 Int8]: Sm89 D 64 rows 128 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_persistd_64 E4m3, fwd_int8_sm89_persistd_64 Int8,
+        fwd_e4m3_sm89_persistd_64_f16sums E4m3F16, fwd_int8_sm89_persistd_64_f16sums Int8F16]: Sm89 D 64 rows 128 keys 128 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
-    [fwd_e4m3_sm89_persistd_128 E4m3, fwd_int8_sm89_persistd_128 Int8]: Sm89 D 128 rows 128 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_persistd_128 E4m3, fwd_int8_sm89_persistd_128 Int8,
+        fwd_e4m3_sm89_persistd_128_f16sums E4m3F16, fwd_int8_sm89_persistd_128_f16sums Int8F16]: Sm89 D 128 rows 128 keys 128 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
-    [fwd_e4m3_sm89_persistd_192 E4m3, fwd_int8_sm89_persistd_192 Int8]: Sm89 D 192 rows 128 keys 64 warps 8 plain
+    [fwd_e4m3_sm89_persistd_192 E4m3, fwd_int8_sm89_persistd_192 Int8,
+        fwd_e4m3_sm89_persistd_192_f16sums E4m3F16, fwd_int8_sm89_persistd_192_f16sums Int8F16]: Sm89 D 192 rows 128 keys 64 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
     /// Spills: addresses, stored before the loop and loaded once a tile.
-    [fwd_e4m3_sm89_persistd_224 E4m3, fwd_int8_sm89_persistd_224 Int8]: Sm89 D 224 rows 128 keys 64 warps 8 plain
+    [fwd_e4m3_sm89_persistd_224 E4m3, fwd_int8_sm89_persistd_224 Int8,
+        fwd_e4m3_sm89_persistd_224_f16sums E4m3F16, fwd_int8_sm89_persistd_224_f16sums Int8F16]: Sm89 D 224 rows 128 keys 64 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 56;
     [fwd_e4m3_sm120f_persistd_64_tma E4m3, fwd_int8_sm120f_persistd_64_tma Int8]: Sm120f D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 1 } min_blocks 1 spills 0;
@@ -504,21 +517,27 @@ catalog! {
     /// Spills: as at 128.
     [fwd_e4m3_sm90a_persistd_224_tma E4m3, fwd_int8_sm90a_persistd_224_tma Int8]: Sm90a D 224 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 100;
-    [fwd_e4m3_sm89_splitd_256 E4m3, fwd_int8_sm89_splitd_256 Int8]: Sm89 D 256 rows 64 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_splitd_256 E4m3, fwd_int8_sm89_splitd_256 Int8,
+        fwd_e4m3_sm89_splitd_256_f16sums E4m3F16, fwd_int8_sm89_splitd_256_f16sums Int8F16]: Sm89 D 256 rows 64 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 2 slots 2 } min_blocks 1 spills 0;
     /// Spills: a few words a tile.
-    [fwd_e4m3_sm89_splitd_384 E4m3, fwd_int8_sm89_splitd_384 Int8]: Sm89 D 384 rows 64 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_splitd_384 E4m3, fwd_int8_sm89_splitd_384 Int8,
+        fwd_e4m3_sm89_splitd_384_f16sums E4m3F16, fwd_int8_sm89_splitd_384_f16sums Int8F16]: Sm89 D 384 rows 64 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 24;
     /// Spills: a few words a tile; half the keys spill none and need 5 % more issue slots.
-    [fwd_e4m3_sm89_splitd_512 E4m3, fwd_int8_sm89_splitd_512 Int8]: Sm89 D 512 rows 64 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_splitd_512 E4m3, fwd_int8_sm89_splitd_512 Int8,
+        fwd_e4m3_sm89_splitd_512_f16sums E4m3F16, fwd_int8_sm89_splitd_512_f16sums Int8F16]: Sm89 D 512 rows 64 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 64;
     /// Spills: a few words a tile; half the rows would spill none, and read all keys twice as often.
-    [fwd_e4m3_sm89_splitd_640 E4m3, fwd_int8_sm89_splitd_640 Int8]: Sm89 D 640 rows 64 keys 64 warps 8 plain
+    [fwd_e4m3_sm89_splitd_640 E4m3, fwd_int8_sm89_splitd_640 Int8,
+        fwd_e4m3_sm89_splitd_640_f16sums E4m3F16, fwd_int8_sm89_splitd_640_f16sums Int8F16]: Sm89 D 640 rows 64 keys 64 warps 8 plain
         split_d { key_warps 2 step_panels 2 slots 3 } min_blocks 1 spills 64;
     /// Spills: three words.
-    [fwd_e4m3_sm89_splitd_768 E4m3, fwd_int8_sm89_splitd_768 Int8]: Sm89 D 768 rows 32 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_splitd_768 E4m3, fwd_int8_sm89_splitd_768 Int8,
+        fwd_e4m3_sm89_splitd_768_f16sums E4m3F16, fwd_int8_sm89_splitd_768_f16sums Int8F16]: Sm89 D 768 rows 32 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 12;
-    [fwd_e4m3_sm89_splitd_1024 E4m3, fwd_int8_sm89_splitd_1024 Int8]: Sm89 D 1024 rows 32 keys 128 warps 8 plain
+    [fwd_e4m3_sm89_splitd_1024 E4m3, fwd_int8_sm89_splitd_1024 Int8,
+        fwd_e4m3_sm89_splitd_1024_f16sums E4m3F16, fwd_int8_sm89_splitd_1024_f16sums Int8F16]: Sm89 D 1024 rows 32 keys 128 warps 8 plain
         split_d { key_warps 4 step_panels 1 slots 3 } min_blocks 1 spills 0;
     [fwd_e4m3_sm120f_splitd_256_tma E4m3, fwd_int8_sm120f_splitd_256_tma Int8]: Sm120f D 256 rows 64 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 1 slots 4 } min_blocks 1 spills 0;

@@ -32,16 +32,8 @@ pub struct Entry {
     pub barriers: usize,
     /// Bytes of register spills that ptxas may report: the measured price of the tile, see the row.
     pub spill_allowance: usize,
-    /// Whether it has instructions on e4m3, which need a newer version of PTX than others.
-    pub e4m3: bool,
-}
-
-impl Entry {
-    /// The feature of the target, as LLVM names it, that raises the PTX version where the architecture's own is too old for the
-    /// entry's instructions: e4m3 products need 8.4 (PTX ISA, "mma"), which sm_120f has anyway.
-    pub fn ptx_feature(&self) -> Option<&'static str> {
-        (self.e4m3 && self.arch != Arch::Sm120f).then_some("ptx84")
-    }
+    /// The version of PTX that its instructions need, if its architecture's own is older (PTX ISA, "mma").
+    pub ptx_version: Option<&'static str>,
 }
 
 /// Every entry there is.

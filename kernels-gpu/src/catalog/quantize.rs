@@ -60,7 +60,10 @@ impl Quantize {
             min_blocks: self.min_blocks,
             barriers,
             spill_allowance: 0,
-            e4m3: self.stage == Stage::Rows,
+            ptx_version: match self.stage {
+                Stage::Rows if self.arch == Arch::Sm89 => Some("8.1"),
+                Stage::Rows | Stage::Statistics => None,
+            },
         }
     }
 }

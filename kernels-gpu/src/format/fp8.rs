@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 
 use cuda_std::Warp;
 
-use super::{AsAsked, Recipe, Scores, Values};
+use super::{AsAsked, Element, F16, Recipe, Scores, Values};
 use crate::config::Arithmetic;
 use crate::scales::BLOCK;
 use crate::tile::{Place, SharedTile};
@@ -30,13 +30,55 @@ pub type MxE4m3 = E4m3<BlockScaled>;
 /// [`Int8`] whose P and V are multiplied by block-scaled instructions.
 pub type MxInt8 = Int8<BlockScaled>;
 
-/// An instruction that multiplies e4m3: each of them the same products.
+/// [`E4m3`] whose blocks of `P V` are summed in f16.
+pub type E4m3F16 = E4m3<F16Sums>;
+
+/// [`Int8`] whose blocks of `P V` are summed in f16.
+pub type Int8F16 = Int8<F16Sums>;
+
+/// Instructions that multiply e4m3: all of them the same products.
 pub trait Product {
-    /// Whether it is a block-scaled one.
+    /// Whether they are block-scaled ones.
     const BLOCK_SCALED: bool;
+    /// Whether blocks of `P V` are summed in f16.
+    const F16_SUMS: bool;
+    /// The accumulators of one 16x8 tile of a block of `P V`.
+    type Sums<W: Warp>: Copy;
 
     /// `d += a b` on one 16x8 tile over 32 values of k.
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]);
+
+    /// Accumulators at zero.
+    fn zero<W: Warp>(warp: W) -> Self::Sums<W>;
+
+    /// As [`Product::mma`], for a block of `P V`.
+    fn add<W: Warp>(warp: W, sums: &mut Self::Sums<W>, a: [W::U32; 4], b: [W::U32; 2]);
+
+    /// What accumulators hold.
+    fn floats<W: Warp>(warp: W, sums: Self::Sums<W>) -> [W::F32; 4];
+}
+
+/// One whose sums are all f32.
+macro_rules! full_sums {
+    () => {
+        const F16_SUMS: bool = false;
+        type Sums<W: Warp> = [W::F32; 4];
+
+        #[cfg_attr(target_arch = "nvptx64", inline(always))]
+        fn zero<W: Warp>(warp: W) -> [W::F32; 4] {
+            [warp.splat_f32(0.0); 4]
+        }
+
+        #[cfg_attr(target_arch = "nvptx64", inline(always))]
+        fn add<W: Warp>(warp: W, sums: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+            Self::mma(warp, sums, a, b);
+        }
+
+        #[cfg_attr(target_arch = "nvptx64", inline(always))]
+        fn floats<W: Warp>(_warp: W, sums: [W::F32; 4]) -> [W::F32; 4] {
+            sums
+        }
+    };
 }
 
 /// The one that every architecture has.
@@ -45,8 +87,17 @@ pub enum Plain {}
 /// The one of MXFP8 (OCP microscaling formats), with all scales one: sm_120f only.
 pub enum BlockScaled {}
 
+/// The one that every architecture has, but blocks of `P V` are summed in f16, which GeForce does at twice the rate. Values
+/// are brought to at most [`F16_SUMS_LARGEST`], so that no sum exceeds what f16 holds (SageAttention 2++, Zhang et al. 2025).
+pub enum F16Sums {}
+
+/// The largest number that V becomes for sums in f16: with probabilities of at most 448 a block of 64 keys is at most 64512.
+pub const F16_SUMS_LARGEST: f32 = 2.25;
+const _: () = assert!(BLOCK as f32 * <E4m3<F16Sums> as Values>::ONE * F16_SUMS_LARGEST <= 65504.0);
+
 impl Product for Plain {
     const BLOCK_SCALED: bool = false;
+    full_sums!();
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
@@ -56,6 +107,7 @@ impl Product for Plain {
 
 impl Product for BlockScaled {
     const BLOCK_SCALED: bool = true;
+    full_sums!();
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
@@ -63,9 +115,37 @@ impl Product for BlockScaled {
     }
 }
 
+impl Product for F16Sums {
+    const BLOCK_SCALED: bool = false;
+    const F16_SUMS: bool = true;
+    type Sums<W: Warp> = [W::U32; 2];
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        Plain::mma(warp, d, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn zero<W: Warp>(warp: W) -> [W::U32; 2] {
+        [warp.splat(0); 2]
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn add<W: Warp>(warp: W, sums: &mut [W::U32; 2], a: [W::U32; 4], b: [W::U32; 2]) {
+        warp.mma_m16n8k32_e4m3_f16(sums, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn floats<W: Warp>(warp: W, sums: [W::U32; 2]) -> [W::F32; 4] {
+        let [[a, b], [c, d]] = sums.map(|word| F16::unpack(warp, word));
+        [a, b, c, d]
+    }
+}
+
 impl<P: Product> Recipe for E4m3<P> {
     const ARITHMETIC: Arithmetic = Arithmetic::E4m3;
     const BLOCK_SCALED: bool = P::BLOCK_SCALED;
+    const F16_SUMS: bool = P::F16_SUMS;
     type Scores = E4m3<P>;
     type Values = E4m3<P>;
     type Output = AsAsked;
@@ -74,6 +154,7 @@ impl<P: Product> Recipe for E4m3<P> {
 impl<P: Product> Recipe for Int8<P> {
     const ARITHMETIC: Arithmetic = Arithmetic::Int8;
     const BLOCK_SCALED: bool = P::BLOCK_SCALED;
+    const F16_SUMS: bool = P::F16_SUMS;
     type Scores = Int8<P>;
     type Values = E4m3<P>;
     type Output = AsAsked;
@@ -129,10 +210,30 @@ impl<P: Product> Values for E4m3<P> {
     const SCALED: bool = true;
     const STEPS: usize = BLOCK / (2 * <Self as Values>::CHUNK);
     const QUADS: bool = true;
+    type Sums<W: Warp> = P::Sums<W>;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
         P::mma(warp, d, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn begin<W: Warp>(warp: W, _output: [W::F32; 4]) -> P::Sums<W> {
+        P::zero(warp)
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn add<W: Warp>(warp: W, sums: &mut P::Sums<W>, a: [W::U32; 4], b: [W::U32; 2]) {
+        P::add(warp, sums, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn end<W: Warp>(warp: W, sums: P::Sums<W>, factor: W::F32, mut output: [W::F32; 4]) -> [W::F32; 4] {
+        let sums = P::floats(warp, sums);
+        for r in 0..4 {
+            output[r] = warp.fma(sums[r], factor, output[r]);
+        }
+        output
     }
 
     /// A register holds four values of k: two each of two neighbouring tiles.

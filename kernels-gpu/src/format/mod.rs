@@ -8,7 +8,9 @@ mod fp8;
 mod half;
 
 pub use bf16::Bf16;
-pub use fp8::{BlockScaled, E4m3, Int8, MxE4m3, MxInt8, Plain, Product};
+pub use fp8::{
+    BlockScaled, E4m3, E4m3F16, F16_SUMS_LARGEST, F16Sums, Int8, Int8F16, MxE4m3, MxInt8, Plain, Product,
+};
 pub use half::F16;
 
 use cuda_std::Warp;
@@ -27,6 +29,8 @@ pub trait Recipe {
     const ARITHMETIC: Arithmetic;
     /// Whether they are multiplied by block-scaled instructions where others give the same products.
     const BLOCK_SCALED: bool;
+    /// Whether blocks of `P V` are summed in f16: V's numbers must then be small enough.
+    const F16_SUMS: bool;
     /// `Q K^T`.
     type Scores: Scores;
     /// `P V`.
@@ -70,9 +74,21 @@ pub trait Values {
     /// Steps of k, of two chunks each, that are taken together: a block of keys where V has scales, and otherwise one, so that few
     /// probabilities are in registers at a time.
     const STEPS: usize;
+    /// The accumulators of one 16x8 tile of `P V`, over [`Values::STEPS`] steps.
+    type Sums<W: Warp>: Copy;
 
     /// `d += a b` on one 16x8 tile, over two chunks of k.
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]);
+
+    /// Accumulators for a tile of the output to be added to: the output itself, or zeros where each block of keys is summed by
+    /// itself.
+    fn begin<W: Warp>(warp: W, output: [W::F32; 4]) -> Self::Sums<W>;
+
+    /// As [`Values::mma`].
+    fn add<W: Warp>(warp: W, sums: &mut Self::Sums<W>, a: [W::U32; 4], b: [W::U32; 2]);
+
+    /// The output with the sums that [`Values::begin`] began, times `factor` where V has scales.
+    fn end<W: Warp>(warp: W, sums: Self::Sums<W>, factor: W::F32, output: [W::F32; 4]) -> [W::F32; 4];
 
     /// The `k`th two chunks of keys of 16 rows of probabilities, rounded, as an A operand.
     fn round<W: Warp, const N: usize>(warp: W, probabilities: &[[W::F32; 4]; N], k: usize) -> [W::U32; 4];
@@ -124,6 +140,7 @@ pub trait Element {
 impl<E: Element> Recipe for E {
     const ARITHMETIC: Arithmetic = Arithmetic::native(E::DTYPE);
     const BLOCK_SCALED: bool = false;
+    const F16_SUMS: bool = false;
     type Scores = E;
     type Values = E;
     type Output = E;
@@ -159,10 +176,26 @@ impl<E: Element> Values for E {
     const SCALED: bool = false;
     const STEPS: usize = 1;
     const QUADS: bool = false;
+    type Sums<W: Warp> = [W::F32; 4];
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
         E::mma(warp, d, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn begin<W: Warp>(_warp: W, output: [W::F32; 4]) -> [W::F32; 4] {
+        output
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn add<W: Warp>(warp: W, sums: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
+        E::mma(warp, sums, a, b);
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn end<W: Warp>(_warp: W, sums: [W::F32; 4], _factor: W::F32, _output: [W::F32; 4]) -> [W::F32; 4] {
+        sums
     }
 
     /// They never leave the registers: the accumulators of two neighbouring 16x8 tiles are, pair by pair, the A operand of the

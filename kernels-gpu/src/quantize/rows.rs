@@ -66,8 +66,11 @@ pub const fn steps(head_dim: usize) -> usize {
 /// Magnitudes up to this are taken for zero: what brings them to the largest number would be no finite float.
 pub const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
-/// The largest e4m3, and the largest integer whose negative is one too.
-const LARGEST: [f32; 2] = [448.0, 127.0];
+/// The largest e4m3.
+pub const LARGEST_E4M3: f32 = 448.0;
+
+/// That, and the largest integer whose negative is one too.
+const LARGEST: [f32; 2] = [LARGEST_E4M3, 127.0];
 
 /// One CTA's work, for head dims of at most `8 LANES PIECES` columns. A warp's share of a block is `params.steps` times `PASSES`
 /// times `32 / LANES` rows, of which a step's are in flight together. Steps are counted at run time: unrolled, all of them
@@ -416,7 +419,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
             unsafe {
                 self.store_together::<false>(&block, &zeros, |magnitude| {
                     let magnitude = self.over_warps(self.largest(magnitude, 32));
-                    let [factor, back] = self.factors(magnitude, LARGEST[0]);
+                    let [factor, back] = self.factors(magnitude, params.v_largest);
                     let place = warp.mul_wide(warp.splat(0), 0) + (scale + 4 * block.number as u64);
                     warp.store_global_f32(place, back, first_thread);
                     factor
@@ -450,7 +453,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
             }
             let (highest, lowest) = (extreme(Columns::ValueHighest), extreme(Columns::ValueLowest));
             let magnitude = warp.max(warp.abs(highest - mean), warp.abs(lowest + mean));
-            let [factor, scale] = self.factors(magnitude, LARGEST[0]);
+            let [factor, scale] = self.factors(magnitude, params.v_largest);
             // SAFETY: see above.
             unsafe { warp.store_global_f32(place + params.v_columns, scale, stores) };
             [mean, factor]
