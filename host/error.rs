@@ -131,7 +131,7 @@ fn beyond_window(family: Family, head_dim: usize) -> &'static str {
     let takes =
         |kernel: &Kernel| Family::of(kernel.arithmetic) == Some(family) && kernel.head_dim >= head_dim;
     match CATALOG.iter().any(takes) {
-        true => "rebuild with ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type",
-        false => "compute in the tensors' own type",
+        true => "rebuild with ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in 16 bits",
+        false => "compute in 16 bits",
     }
 }

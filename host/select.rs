@@ -51,7 +51,7 @@ pub(crate) fn select(
             return Err(Error::QuantSplitD { family, head_dim: problem.head_dim, window: largest });
         }
         if problem.mask.is_some() || problem.dropout.is_some() {
-            let reason = "its kernels take no masks or dropout; compute in the tensors' own type".into();
+            let reason = "its kernels take no masks or dropout; compute in 16 bits".into();
             return Err(Error::FamilyUnavailable { family, reason });
         }
     }

@@ -183,6 +183,7 @@ fn the_sample_in_eight_bits_is_as_exact_as_the_recipe() {
         (&["--family", "fp8", "--qk", "int8", "--backend", "cpu", "--check", "--causal"], 3.0),
         (&["--family", "fp8", "--backend", "emulator", "--check", "--hybrid", "100"], 5.0),
         (&["--family", "fp8", "--qk", "int8", "--backend", "emulator", "--check"], 3.0),
+        (&["--family", "fp8", "--qk", "int8", "--sums", "f16", "--backend", "emulator", "--check"], 3.0),
         (&["--family", "fp8", "--v-scale", "block", "--smooth-k", "off", "--backend", "cpu", "--check"], 5.0),
     ] {
         let said = succeeds(arguments);

@@ -131,7 +131,7 @@ fn head_dims_outside_the_quantised_window() {
     assert_eq!(
         error.to_string(),
         "head dim 232 is outside the fp8 window: this build has kernels for head dims up to 224; rebuild with \
-         ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in the tensors' own type"
+         ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in 16 bits"
     );
 }
 
@@ -159,7 +159,7 @@ fn dropout_in_eight_bits() {
     let options = none().with_precision(Precision::Fp8(Fp8::default())).with_dropout(dropout);
     assert_eq!(
         sentence(FINE, FINE, FINE, &options),
-        "the fp8 family is not available: its kernels take no masks or dropout; compute in the tensors' own type"
+        "the fp8 family is not available: its kernels take no masks or dropout; compute in 16 bits"
     );
 }
 

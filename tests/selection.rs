@@ -13,8 +13,15 @@ use ffpa_kernels_gpu::catalog::{CATALOG, QUANTIZES};
 fn the_table_is_the_stored_one() {
     let mut table = String::new();
     for arch in Arch::ALL {
-        for arithmetic in [Arithmetic::F16, Arithmetic::Bf16, Arithmetic::E4m3, Arithmetic::Int8] {
-            let (dtype, precision) = asked(arithmetic);
+        for (arithmetic, f16_sums) in [
+            (Arithmetic::F16, false),
+            (Arithmetic::Bf16, false),
+            (Arithmetic::E4m3, false),
+            (Arithmetic::Int8, false),
+            (Arithmetic::E4m3, true),
+        ] {
+            let (dtype, precision) = asked(arithmetic, f16_sums);
+            let sums = if f16_sums { ", f16 sums," } else { "" };
             let head_dims: &[usize] = match precision {
                 Precision::Native => &[8, 64, 72, 128, 136, 256, 264, 320, 512, 520, 640, 768, 1024],
                 _ => &[8, 64, 72, 128, 136, 192, 200, 224, 232],
@@ -27,7 +34,7 @@ fn the_table_is_the_stored_one() {
                     Ok(plan) => format!("{} grid {}", plan.kernel.name, plan.grid),
                     Err(error) => error.to_string(),
                 };
-                let _ = writeln!(table, "{} {} D {d}: {line}", arch.target(), arithmetic.name());
+                let _ = writeln!(table, "{} {}{sums} D {d}: {line}", arch.target(), arithmetic.name());
             }
         }
     }
@@ -35,19 +42,20 @@ fn the_table_is_the_stored_one() {
 }
 
 /// What to ask for to get kernels that compute in some numbers.
-fn asked(arithmetic: Arithmetic) -> (Dtype, Precision) {
+fn asked(arithmetic: Arithmetic, f16_sums: bool) -> (Dtype, Precision) {
+    let fp8 = Fp8::default().with_f16_sums(f16_sums);
     match arithmetic {
         Arithmetic::F16 => (Dtype::F16, Precision::Native),
-        Arithmetic::Int8 => (Dtype::F16, Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8))),
-        Arithmetic::E4m3 => (Dtype::Bf16, Precision::Fp8(Fp8::default())),
+        Arithmetic::Int8 => (Dtype::F16, Precision::Fp8(fp8.with_scores(ScoreNumbers::Int8))),
+        Arithmetic::E4m3 => (Dtype::Bf16, Precision::Fp8(fp8)),
         _ => (Dtype::Bf16, Precision::Native),
     }
 }
 
 /// Problems of one head dim for kernels that compute in some numbers, different in what these are chosen by: rows, heads that
 /// are packed, masks.
-fn problems(arithmetic: Arithmetic, d: usize) -> impl Iterator<Item = Problem> {
-    let (dtype, precision) = asked(arithmetic);
+fn problems(arithmetic: Arithmetic, f16_sums: bool, d: usize) -> impl Iterator<Item = Problem> {
+    let (dtype, precision) = asked(arithmetic, f16_sums);
     [1, 17, 33, 64, 100, 1000].into_iter().flat_map(move |rows| {
         [2, 8].into_iter().flat_map(move |kv_heads| {
             [false, true].map(|masked| {
@@ -66,7 +74,7 @@ fn every_kernel_of_the_build_is_some_problem_s() {
     let mut unused: BTreeSet<&str> = build.kernels.iter().map(|kernel| kernel.name).collect();
     for arch in Arch::ALL {
         for kernel in &build.kernels {
-            for problem in problems(kernel.arithmetic, kernel.head_dim) {
+            for problem in problems(kernel.arithmetic, kernel.f16_sums, kernel.head_dim) {
                 let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
                 unused.remove(plan.kernel.name);
             }
@@ -80,7 +88,7 @@ fn devices_run_kernels_of_their_own_architecture_where_there_are_some() {
     let build = BuildInfo::current();
     for arch in [Arch::Sm89, Arch::Sm120f] {
         for &d in ffpa::DEFAULT_HEAD_DIMS {
-            for problem in problems(Arithmetic::Bf16, d) {
+            for problem in problems(Arithmetic::Bf16, false, d) {
                 let plan = plan(&problem, &DeviceInfo::of_arch(arch), &build).expect("there is a kernel");
                 assert_eq!(plan.kernel.arch, arch, "{}", plan.kernel.name);
             }
@@ -97,7 +105,7 @@ fn block_scaled_instructions_win_where_a_device_has_them() {
         CATALOG.iter().filter(|kernel| CATALOG.iter().any(|other| kernel.is_twin_of(other))).collect();
     assert!(!twins.is_empty());
     for kernel in twins {
-        let (dtype, precision) = asked(kernel.arithmetic);
+        let (dtype, precision) = asked(kernel.arithmetic, kernel.f16_sums);
         let mut problem = Problem::contiguous(dtype, [2, 8, 2, 1000, 3000, kernel.head_dim]);
         problem.precision = precision;
         let mut chosen = |from: fn(&&Kernel) -> bool, arch| {

@@ -326,7 +326,7 @@ mod tests {
         let recipes = [
             fp8,
             fp8.with_scores(ScoreNumbers::Int8).with_value_scales(ValueScales::Channel { smooth: true }),
-            fp8.with_smooth_k(false).with_value_scales(ValueScales::Block),
+            fp8.with_smooth_k(false).with_value_scales(ValueScales::Block).with_f16_sums(true),
         ];
         for recipe in recipes {
             for sizes in [

@@ -196,6 +196,7 @@ pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
     factors: &ByBlock<W::F32>,
     tiles: Range<usize>,
 ) {
+    let factor = if C::Values::SCALED { factors[block] } else { warp.splat_f32(1.0) };
     for n in 0..(tiles.end - tiles.start) / 2 {
         let mut sums = [[C::Values::begin(warp, [warp.splat_f32(0.0); 4]); 2]; M];
         for m in 0..M {
@@ -214,7 +215,7 @@ pub unsafe fn add_values<W: Warp, C: Config, const M: usize, const O: usize>(
         for m in 0..M {
             for i in 0..2 {
                 let tile = &mut output.tiles[m][tiles.start + 2 * n + i];
-                *tile = C::Values::end(warp, sums[m][i], factors[block], *tile);
+                *tile = C::Values::end(warp, sums[m][i], factor, *tile);
             }
         }
     }
