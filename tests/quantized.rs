@@ -59,6 +59,12 @@ fn early_rows() {
     run_with("early_rows", |recipe, case| case.native_rows.map_or(recipe, |n| recipe.with_native_rows(n)));
 }
 
+/// Q and K rotated before they are rounded.
+#[test]
+fn rotation() {
+    run_with("rotation", |recipe, _| recipe.with_native_rows(0).with_rotation(true));
+}
+
 fn run_with(file: &str, change: impl Fn(Fp8, &Case) -> Fp8) {
     let tally = run_file(file, leaves_out, |engine, number, case| {
         // Two of the recipes for each case, in one type or the other: all take turns.
