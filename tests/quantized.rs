@@ -145,26 +145,27 @@ fn the_output_does_not_depend_on_the_log_sum_exp() {
     }
 }
 
-/// Rotated, columns of outliers spoil less. Floats are as inexact as they are large, so that what two outliers multiply to has an
-/// error above all others; of integers, what an outlier is multiplied with is one of few, if it shares its scale with another.
+/// Where one column of Q and K sticks out, of either sign, its products are nearly the whole score, and their errors too; rotated,
+/// no column is larger than others.
 #[test]
-fn rotation_lowers_the_error_where_columns_stick_out() {
+fn rotation_lowers_the_error_where_a_column_sticks_out() {
     let shape = [1, 1, 130, 64];
-    for (scores, column_of_k, scale) in [(ScoreNumbers::E4m3, 5, 0.004), (ScoreNumbers::Int8, 9, 0.05)] {
-        let [mut q, mut k, v] = [5, 6, 7].map(|seed| tensor(shape, seed));
-        q.iter_mut().skip(5).step_by(64).for_each(|x| *x *= 30.0);
-        k.iter_mut().skip(column_of_k).step_by(64).for_each(|x| *x *= 30.0);
-        for engine in backends() {
-            let run = |precision| {
-                let options = ForwardOptions::new().with_scale(scale).with_precision(precision);
-                output(&engine, shape, [&q, &k, &v], &options, None)
-            };
-            let exact = run(Precision::Native);
+    let [mut q, mut k, v] = [5, 6, 7].map(|seed| tensor(shape, seed));
+    for x in q.iter_mut().chain(&mut k).skip(5).step_by(64) {
+        *x += 10.0 * x.signum();
+    }
+    for engine in backends() {
+        let run = |precision| {
+            let options = ForwardOptions::new().with_precision(precision);
+            output(&engine, shape, [&q, &k, &v], &options, None)
+        };
+        let exact = run(Precision::Native);
+        for scores in [ScoreNumbers::E4m3, ScoreNumbers::Int8] {
             let fp8 = Fp8::default().with_scores(scores);
             let [with, without] = [true, false]
                 .map(|rotation| error(&run(Precision::Fp8(fp8.with_rotation(rotation))), &exact));
-            println!("{scores:?} {column_of_k} {with} {without}");
-            assert!(with < 0.5 * without, "{scores:?}: {with} {without}");
+            println!("{scores:?}: {with:.4} rotated, {without:.4} as they are");
+            assert!(with < 0.75 * without, "{scores:?}: {with} {without}");
         }
     }
 }

@@ -32,8 +32,8 @@ pub struct Case {
     /// Added to every element of V, to give the output a mean.
     #[serde(default)]
     pub v_offset: f64,
-    /// What the sixth column of Q and K is multiplied with.
-    #[serde(default = "unit")]
+    /// By how much the magnitudes of the sixth column of Q and K are larger than others.
+    #[serde(default)]
     pub outlier: f64,
     /// Rows of each head, the first ones, that are in 16 bits where others are in eight.
     pub native_rows: Option<usize>,

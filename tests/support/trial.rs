@@ -113,7 +113,7 @@ where
     let mut q = sample(q_shape, case.spread, 0.0);
     let mut k = sample(kv_shape, case.spread, 0.0);
     for values in [&mut q, &mut k] {
-        values.iter_mut().skip(5).step_by(d).for_each(|x| *x *= case.outlier);
+        values.iter_mut().skip(5).step_by(d).for_each(|x| *x += case.outlier * x.signum());
     }
     let mut v = sample(kv_shape, 1.0, case.v_offset);
     // What repeats, and in what.
