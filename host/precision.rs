@@ -105,7 +105,7 @@ pub enum ValueScales {
 
 /// How tensors are brought to eight bits (SageAttention 2).
 ///
-/// Elements must be finite, and sums of a column of K or V too: a NaN or an infinity may spoil all rows of its head, or, in
+/// Elements must be finite, and sums of a column of K or V too, and with rotation those of a row of Q or K: a NaN or an infinity may spoil all rows of its head, or, in
 /// integers, be taken for a number. Magnitudes below 2^-100 are taken for zero where nothing larger shares their scale.
 ///
 /// Each row of Q has a scale, and of each 64 keys each quarter ([`scales`](ffpa_kernels_gpu::scales)). Probabilities are e4m3.
@@ -116,6 +116,11 @@ pub struct Fp8 {
     pub scores: ScoreNumbers,
     /// Whether the mean of all keys is subtracted from each: softmax does not see it, and what remains is smaller.
     pub smooth_k: bool,
+    /// Whether Q and K are rotated before they are rounded, by default not: as many columns together as the largest power of two
+    /// that divides the head dim, by a Walsh-Hadamard transform (incoherent processing; QuaRot, FlashAttention-3). Scores stay
+    /// what they are, but a column of outliers is spread over others, and rows no longer have scales that it alone sets. Where no
+    /// column sticks out it only costs time.
+    pub rotation: bool,
     /// What shares a scale of V.
     pub value_scales: ValueScales,
     /// Whether products with V are summed in f16, over 64 keys at a time, and only these sums in f32: on GeForce cards up to Ada at
@@ -134,6 +139,7 @@ impl Default for Fp8 {
         Fp8 {
             scores: ScoreNumbers::E4m3,
             smooth_k: true,
+            rotation: false,
             value_scales: ValueScales::Channel { smooth: false },
             f16_sums: false,
             native_rows: None,
@@ -154,6 +160,11 @@ impl Fp8 {
     /// With or without the mean key subtracted.
     pub fn with_smooth_k(self, smooth_k: bool) -> Self {
         Fp8 { smooth_k, ..self }
+    }
+
+    /// With or without Q and K rotated.
+    pub fn with_rotation(self, rotation: bool) -> Self {
+        Fp8 { rotation, ..self }
     }
 
     /// With these scales of V.

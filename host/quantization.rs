@@ -79,6 +79,7 @@ impl Quantization {
             let nearness = |quantize: &Quantize| device.nearness(quantize.arch);
             let fits = |quantize: &&'static Quantize| {
                 quantize.stage == stage
+                    && quantize.rotated == (stage == Stage::Rows && recipe.rotation)
                     && quantize.head_dim >= problem.head_dim
                     && nearness(quantize).is_some()
             };
@@ -195,10 +196,16 @@ pub(crate) fn row_bytes(head_dim: usize) -> usize {
     head_dim.next_multiple_of(16)
 }
 
+/// Columns of such rows that are rotated together: the largest power of two that divides their number.
+fn rotated_columns(head_dim: usize) -> u32 {
+    1 << head_dim.trailing_zeros()
+}
+
 fn params(problem: &Problem, recipe: Fp8, chunks: usize, group_blocks: usize) -> QuantizeParams {
     let [q, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     // Without keys nothing has statistics.
     let keys = problem.kv_len > 0;
+    let rotated_columns = if recipe.rotation { rotated_columns(problem.head_dim) } else { 0 };
     let v_by_columns = keys && matches!(recipe.value_scales, ValueScales::Channel { .. });
     QuantizeParams {
         q: from_row(problem.first_row, matrices(q, problem.q_len)),
@@ -233,6 +240,8 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize, group_blocks: usize) ->
         steps: 0,
         q_blocks: groups(problem.q_len, group_blocks) as u32,
         kv_blocks: groups(problem.kv_len, group_blocks) as u32,
+        rotated_columns,
+        rotation_factor: if recipe.rotation { 1.0 / (rotated_columns as f32).sqrt() } else { 1.0 },
     }
 }
 

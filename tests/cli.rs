@@ -184,6 +184,8 @@ fn the_sample_in_eight_bits_is_as_exact_as_the_recipe() {
         (&["--family", "fp8", "--backend", "emulator", "--check", "--hybrid", "100"], 5.0),
         (&["--family", "fp8", "--qk", "int8", "--backend", "emulator", "--check"], 3.0),
         (&["--family", "fp8", "--qk", "int8", "--sums", "f16", "--backend", "emulator", "--check"], 3.0),
+        (&["--family", "fp8", "--rotate", "--backend", "cpu", "--check"], 5.0),
+        (&["--family", "fp8", "--rotate", "--qk", "int8", "--backend", "emulator", "--check"], 3.0),
         (&["--family", "fp8", "--v-scale", "block", "--smooth-k", "off", "--backend", "cpu", "--check"], 5.0),
     ] {
         let said = succeeds(arguments);
@@ -216,6 +218,8 @@ fn bad_requests_are_one_clear_line() {
         fails(&["--family", "nvfp4", "--backend", "emulator"])
             .starts_with("the nvfp4 family is not available")
     );
+    assert_eq!(fails(&["--rotate"]), "--rotate needs --family fp8");
+    assert_eq!(fails(&["--rotate", "--family", "nvfp4"]), "--rotate needs --family fp8");
     assert!(fails(&["--dtype", "f64"]).contains("f64"));
     assert!(fails(&["--scale", "nan"]).contains("not finite"));
     assert!(fails(&["--nonsense"]).contains("--nonsense"));

@@ -61,6 +61,12 @@ fn early_rows() {
     run_with("early_rows", |recipe, case| case.native_rows.map_or(recipe, |n| recipe.with_native_rows(n)));
 }
 
+/// Q and K rotated before they are rounded.
+#[test]
+fn rotation() {
+    run_with("rotation", |recipe, _| recipe.with_native_rows(0).with_rotation(true));
+}
+
 fn run_with(file: &str, change: impl Fn(Fp8, &Case) -> Fp8) {
     let tally = run_file(file, leaves_out, |engine, number, case| {
         // Two of the recipes for each case, in one type or the other: all take turns.
@@ -87,30 +93,47 @@ fn check<T: TestElement + Element>(engine: &Engine, case: &Case, fp8: Fp8) -> Re
         .map_err(|e| format!("{}: {e}", T::NAME))
 }
 
+/// Normally distributed numbers of a shape.
+fn tensor(shape: [usize; 4], seed: u64) -> Vec<f64> {
+    Normal::new(seed).vec(shape.iter().product(), 1.0)
+}
+
+/// Attention of a shape on tensors in f16.
+fn output(
+    engine: &Engine,
+    shape: [usize; 4],
+    tensors: [&[f64]; 3],
+    options: &ForwardOptions<'_>,
+    lse: Option<&mut [f32]>,
+) -> Vec<f16> {
+    let [q, k, v] = tensors.map(|x| x.iter().map(|&x| f16::from_f64(x)).collect::<Vec<_>>());
+    let [q, k, v] = [&q, &k, &v].map(|data| TensorRef::bhnd(data, shape).expect("it fits"));
+    let mut o = vec![f16::ZERO; tensors[0].len()];
+    let mut out = TensorMut::bhnd(&mut o, shape).expect("it fits");
+    let done = match lse {
+        Some(lse) => ffpa_forward(engine, q, k, v, &mut (out, Lse::host(lse)), options),
+        None => ffpa_forward(engine, q, k, v, &mut out, options),
+    };
+    done.expect("it runs");
+    o
+}
+
+/// Relative to what is exact.
+fn error(o: &[f16], exact: &[f16]) -> f64 {
+    let pairs = o.iter().zip(exact).map(|(a, b)| (a.to_f64(), b.to_f64()));
+    let (errors, norm) = pairs.fold((0.0, 0.0), |(e, n), (a, b)| (e + (a - b) * (a - b), n + b * b));
+    (errors / norm).sqrt()
+}
+
 /// The mean key is subtracted whether or not anybody asks for what it would have added to the log-sum-exp.
 #[test]
 fn the_output_does_not_depend_on_the_log_sum_exp() {
     let shape = [1, 2, 300, 72];
-    let count = shape.iter().product();
+    let [q, mut k, v] = [5, 6, 7].map(|seed| tensor(shape, seed));
     // Keys with a mean far from zero: what smoothing is for.
-    let mut normal = Normal::new(5);
-    let mut tensor = |offset: f64| -> Vec<f16> {
-        normal.vec(count, 1.0).into_iter().map(|x| f16::from_f64(x + offset)).collect()
-    };
-    let (q, k, v) = (tensor(0.0), tensor(4.0), tensor(0.0));
-    let view = |data| TensorRef::bhnd(data, shape).expect("it fits");
+    k.iter_mut().for_each(|x| *x += 4.0);
     let run = |engine: &Engine, precision, lse: Option<&mut [f32]>| {
-        let mut o = vec![f16::ZERO; count];
-        let options = ForwardOptions::causal().with_precision(precision);
-        let out = TensorMut::bhnd(&mut o, shape).expect("it fits");
-        let done = match lse {
-            Some(lse) => {
-                ffpa_forward(engine, view(&q), view(&k), view(&v), &mut (out, Lse::host(lse)), &options)
-            }
-            None => ffpa_forward(engine, view(&q), view(&k), view(&v), &mut { out }, &options),
-        };
-        done.expect("it runs");
-        o
+        output(engine, shape, [&q, &k, &v], &ForwardOptions::causal().with_precision(precision), lse)
     };
     let fp8 = Fp8::default().with_native_rows(100);
     for engine in backends() {
@@ -118,12 +141,33 @@ fn the_output_does_not_depend_on_the_log_sum_exp() {
         let with = run(&engine, Precision::Fp8(fp8), Some(&mut lse));
         assert_eq!(with, run(&engine, Precision::Fp8(fp8), None));
         let exact = run(&engine, Precision::Native, None);
-        let error = |o: &[f16]| -> f64 {
-            let pairs = o.iter().zip(&exact).map(|(a, b)| (a.to_f64(), b.to_f64()));
-            let (errors, norm) = pairs.fold((0.0, 0.0), |(e, n), (a, b)| (e + (a - b) * (a - b), n + b * b));
-            (errors / norm).sqrt()
-        };
         let rough = run(&engine, Precision::Fp8(fp8.with_smooth_k(false)), None);
-        assert!(error(&with) < 0.7 * error(&rough), "{} {}", error(&with), error(&rough));
+        let (with, rough) = (error(&with, &exact), error(&rough, &exact));
+        assert!(with < 0.7 * rough, "{with} {rough}");
+    }
+}
+
+/// Where one column of Q and K sticks out, of either sign, its products are nearly the whole score, and their errors too; rotated,
+/// no column is larger than others.
+#[test]
+fn rotation_lowers_the_error_where_a_column_sticks_out() {
+    let shape = [1, 1, 130, 64];
+    let [mut q, mut k, v] = [5, 6, 7].map(|seed| tensor(shape, seed));
+    for x in q.iter_mut().chain(&mut k).skip(5).step_by(64) {
+        *x += 10.0 * x.signum();
+    }
+    for engine in backends() {
+        let run = |precision| {
+            let options = ForwardOptions::new().with_precision(precision);
+            output(&engine, shape, [&q, &k, &v], &options, None)
+        };
+        let exact = run(Precision::Native);
+        for scores in [ScoreNumbers::E4m3, ScoreNumbers::Int8] {
+            let fp8 = Fp8::default().with_scores(scores);
+            let [with, without] = [true, false]
+                .map(|rotation| error(&run(Precision::Fp8(fp8.with_rotation(rotation))), &exact));
+            println!("{scores:?}: {with:.4} rotated, {without:.4} as they are");
+            assert!(with < 0.75 * without, "{scores:?}: {with} {without}");
+        }
     }
 }

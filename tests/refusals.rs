@@ -199,10 +199,12 @@ fn tensors_in_eight_bits() {
         eight_bits([1, 2, 16, 72], [one; 3], &none()),
         "head dim 72 is not a multiple of 16; pad the last dimension with zeros and keep the scale"
     );
-    assert_eq!(
-        eight_bits(FINE, [one; 3], &none().with_precision(Precision::Fp8(Fp8::default()))),
-        "tensors of f8e4m3 are multiplied as they are: leave the precision at its default"
-    );
+    for recipe in [Fp8::default(), Fp8::default().with_rotation(true)] {
+        assert_eq!(
+            eight_bits(FINE, [one; 3], &none().with_precision(Precision::Fp8(recipe))),
+            "tensors of f8e4m3 are multiplied as they are: leave the precision at its default"
+        );
+    }
 }
 
 /// A raw call on contiguous tensors of a shape, at some address.

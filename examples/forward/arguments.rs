@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Whether the mean key is subtracted from all keys, with --family fp8
     #[arg(long, value_enum, default_value = "on")]
     pub smooth_k: Switch,
+    /// Rotate Q and K before they are rounded, which spreads columns of outliers, with --family fp8
+    #[arg(long)]
+    pub rotate: bool,
     /// What shares a scale of V, with --family fp8
     #[arg(long, value_enum, default_value = "channel")]
     pub v_scale: ValueScaleArgument,
@@ -130,6 +133,7 @@ impl Arguments {
             ScoreArgument::Int8 => ScoreNumbers::Int8,
         })
         .with_smooth_k(self.smooth_k == Switch::On)
+        .with_rotation(self.rotate)
         .with_value_scales(match self.v_scale {
             ValueScaleArgument::Channel => ValueScales::Channel { smooth: false },
             ValueScaleArgument::Block => ValueScales::Block,

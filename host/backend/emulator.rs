@@ -207,11 +207,12 @@ impl Emulator {
 #[cfg(test)]
 mod tests {
     use float8::F8E4M3;
-    use half::bf16;
+    use half::{bf16, f16};
 
     use super::super::cpu::quantize::Quantized;
     use super::*;
     use crate::build_info::BuildInfo;
+    use crate::element::Element;
     use crate::plan::plan;
     use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
     use crate::problem::Problem;
@@ -221,11 +222,15 @@ mod tests {
     use ffpa_kernels_gpu::config::Dtype;
 
     /// Numbers without pattern, some of them large.
-    fn samples(count: usize, seed: u32) -> Vec<bf16> {
+    fn samples<T: Element>(count: usize, seed: u32) -> Vec<T> {
         let next =
             |i: usize| (i as u32 ^ seed).wrapping_mul(0x9E37_79B9).rotate_left(13).wrapping_mul(0x85EB_CA6B);
         let value = |bits: u32| (bits >> 8) as f32 / (1 << 23) as f32 - 1.0;
-        (0..count).map(|i| bf16::from_f32(value(next(i)) * if i % 97 == 0 { 9.0 } else { 1.5 })).collect()
+        let wide: Vec<f32> =
+            (0..count).map(|i| value(next(i)) * if i % 97 == 0 { 9.0 } else { 1.5 }).collect();
+        let mut samples = vec![T::zeroed(); count];
+        T::round(&wide, &mut samples);
+        samples
     }
 
     /// What bytes stand for: `count` of each row of `row_bytes`.
@@ -251,9 +256,9 @@ mod tests {
     }
 
     /// On a device of so many multiprocessors: the fewer there are, the more blocks of rows a CTA has.
-    fn check(recipe: Fp8, sizes: [usize; 6], multiprocessors: u32) {
+    fn check<T: Element>(recipe: Fp8, sizes: [usize; 6], multiprocessors: u32) {
         let [batch, q_heads, kv_heads, q_len, kv_len, d] = sizes;
-        let mut problem = Problem::contiguous(Dtype::Bf16, sizes);
+        let mut problem = Problem::contiguous(T::DTYPE, sizes);
         problem.precision = Precision::Fp8(recipe);
         let emulator = Emulator::new(Arch::Sm89, 1);
         // Whatever the build: there may be no forward kernel for what is quantised here.
@@ -261,8 +266,8 @@ mod tests {
         let device = DeviceInfo { multiprocessors, ..emulator.device().clone() };
         let quantization = Quantization::of(&problem, &device, &build).expect("there is a kernel");
         let quantization = quantization.expect("it quantises");
-        let q = samples(batch * q_heads * q_len * d, 1);
-        let [k, v] = [2, 3].map(|seed| samples(batch * kv_heads * kv_len * d, seed));
+        let q = samples::<T>(batch * q_heads * q_len * d, 1);
+        let [k, v] = [2, 3].map(|seed| samples::<T>(batch * kv_heads * kv_len * d, seed));
         let mut workspace = vec![u128::MAX; quantization.bytes.div_ceil(16)];
         let (params, base) = {
             let tensors = [("q", &q), ("k", &k), ("v", &v)];
@@ -287,7 +292,7 @@ mod tests {
         let row_bytes = params.row_bytes as usize;
         let (q_rows, kv_rows) = (batch * q_heads * q_len, batch * kv_heads * kv_len);
         let (int8, blocks) = (params.int8 != 0, kv_len.div_ceil(64));
-        let want = Quantized::new::<bf16>(&quantization.params, [&q, &k, &v]);
+        let want = Quantized::new::<T>(&quantization.params, [&q, &k, &v]);
 
         let scales = floats(params.q_scale, q_rows);
         let got = decoded(at(params.q8, q_rows * row_bytes), row_bytes, d, int8);
@@ -339,8 +344,21 @@ mod tests {
                 [1, 2, 2, 9, 75, 1000],
             ] {
                 for multiprocessors in [1, 128] {
-                    check(recipe, sizes, multiprocessors);
+                    check::<bf16>(recipe, sizes, multiprocessors);
                 }
+            }
+        }
+    }
+
+    /// All columns together, and in blocks of 8 and of 32.
+    #[test]
+    fn kernels_and_cpu_rotate_to_the_same_bits() {
+        for d in [8, 40, 64, 96, 128, 200, 256, 512, 1000, 1024] {
+            for scores in [ScoreNumbers::E4m3, ScoreNumbers::Int8] {
+                let recipe = Fp8::default().with_scores(scores).with_rotation(true);
+                let rough = recipe.with_smooth_k(false).with_value_scales(ValueScales::Block);
+                check::<f16>(recipe, [1, 2, 1, 35, 70, d], 128);
+                check::<bf16>(rough, [1, 2, 2, 9, 130, d], 1);
             }
         }
     }

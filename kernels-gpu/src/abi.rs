@@ -394,6 +394,10 @@ pub struct QuantizeParams {
     pub q_blocks: u32,
     /// CTAs for a head of K, and of V.
     pub kv_blocks: u32,
+    /// Columns of Q and K that are rotated together, the largest power of two that divides `head_dim`; 0 if none are.
+    pub rotated_columns: u32,
+    /// What rotated numbers are multiplied with, for rows to keep their lengths: 1 over the square root of `rotated_columns`.
+    pub rotation_factor: f32,
 }
 
 // What the device reads is what the host wrote, whatever the compilers.
@@ -408,5 +412,5 @@ const _: () = {
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
     assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
     assert!(size_of::<CombineParams>() == 128);
-    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 248);
+    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 256);
 };

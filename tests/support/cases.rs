@@ -32,6 +32,9 @@ pub struct Case {
     /// Added to every element of V, to give the output a mean.
     #[serde(default)]
     pub v_offset: f64,
+    /// By how much the magnitudes of the sixth column of Q and K are larger than others.
+    #[serde(default)]
+    pub outlier: f64,
     /// Rows of each head, the first ones, that are in 16 bits where others are in eight.
     pub native_rows: Option<usize>,
     #[serde(default)]

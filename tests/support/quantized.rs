@@ -18,6 +18,7 @@ pub struct Recipe {
     pub native_rows: usize,
     pub int8: bool,
     pub smooth_k: bool,
+    pub rotation: bool,
     pub by_channel: bool,
     pub smooth_v: bool,
     /// Keys of a tile, and of a part of the keys that a CTA has; results of parts are brought together exactly.
@@ -47,6 +48,7 @@ impl Recipe {
             native_rows: native_rows.min(problem.q_len),
             int8: fp8.scores == ScoreNumbers::Int8,
             smooth_k: fp8.smooth_k,
+            rotation: fp8.rotation,
             by_channel: fp8.value_scales != ValueScales::Block,
             smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
             tile: plan.kernel.keys,
@@ -161,6 +163,17 @@ fn less(x: &[f32], mean: &[f32]) -> Vec<f32> {
     x.chunks(mean.len()).flat_map(|row| row.iter().zip(mean).map(|(x, m)| x - m)).collect()
 }
 
+/// Rows of `d` columns, of which each `size` neighbours are multiplied with Sylvester's Hadamard matrix over the root of its size,
+/// the largest power of two that divides `d`.
+fn rotated(x: &[f32], d: usize) -> Vec<f32> {
+    let size = 1_usize << d.trailing_zeros();
+    let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+    let row =
+        |i: usize, x: &[f32]| x.iter().enumerate().map(|(j, x)| sign(i, j) * f64::from(*x)).sum::<f64>();
+    let products = x.par_chunks(size).flat_map_iter(|x| (0..size).map(move |i| row(i, x)));
+    products.map(|x| (x / (size as f64).sqrt()) as f32).collect()
+}
+
 /// One key/value head.
 struct Head {
     k: Codes,
@@ -188,6 +201,7 @@ impl Head {
         let k_mean = if recipe.smooth_k { means(&k, d) } else { vec![0.0; d] };
         let v_mean = if recipe.smooth_v { means(&v, d) } else { vec![0.0; d] };
         let (k, v) = (less(&k, &k_mean), less(&v, &v_mean));
+        let k = if recipe.rotation { rotated(&k, d) } else { k };
         let group = |row: usize| row / BLOCK * 4 + row % 8 / 2;
         let k = match recipe.int8 {
             true => quantize(&k, d, 4 * blocks, group, 127.0, int8),
@@ -247,6 +261,7 @@ impl Call {
         let (d, scale) = (self.head_dim, f64::from(self.scale));
         let q = narrow(exact);
         let shift: f64 = q.iter().zip(&head.k_mean).map(|(q, m)| f64::from(*q) * f64::from(*m)).sum();
+        let q = if recipe.rotation { rotated(&q, d) } else { q };
         let q = match (given_scale, recipe.int8) {
             (Some(scale), _) => given(exact, d, &[scale], vec![scale]),
             (None, true) => quantize(&q, d, 1, |_| 0, 127.0, int8),

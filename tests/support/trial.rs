@@ -110,8 +110,11 @@ where
         let values = normal.vec(shape.iter().product(), spread);
         values.into_iter().map(|x| x + offset).collect()
     };
-    let q = sample(q_shape, case.spread, 0.0);
+    let mut q = sample(q_shape, case.spread, 0.0);
     let mut k = sample(kv_shape, case.spread, 0.0);
+    for values in [&mut q, &mut k] {
+        values.iter_mut().skip(5).step_by(d).for_each(|x| *x += case.outlier * x.signum());
+    }
     let mut v = sample(kv_shape, 1.0, case.v_offset);
     // What repeats, and in what.
     let head = case.kv_len() * d;

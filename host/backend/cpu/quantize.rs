@@ -14,9 +14,9 @@ use crate::element::Element;
 
 /// The tensors of a call as quantised kernels see them: what their bytes stand for, contiguous.
 pub struct Quantized {
-    /// `[batch, q_heads, q_len, head_dim]`.
+    /// `[batch, q_heads, q_len, head_dim]`, rotated if that was asked for.
     pub q: Vec<f32>,
-    /// `[batch, kv_heads, kv_len, head_dim]`, without their mean if that was subtracted.
+    /// `[batch, kv_heads, kv_len, head_dim]`, without their mean if that was subtracted, and rotated as Q.
     pub k: Vec<f32>,
     /// `[batch, kv_heads, kv_len, head_dim]`, their mean added again.
     pub v: Vec<f32>,
@@ -94,6 +94,25 @@ fn subtract(rows: &mut [f32], mean: &[f32]) {
     }
 }
 
+/// Rotates rows, if that is asked for: sums and differences of columns that are ever further apart.
+fn rotate(params: &QuantizeParams, rows: &mut [f32]) {
+    let together = params.rotated_columns as usize;
+    if together == 0 {
+        return;
+    }
+    for columns in rows.chunks_mut(together) {
+        let mut distance = 1;
+        while distance < together {
+            for pairs in columns.chunks_mut(2 * distance) {
+                let (first, second) = pairs.split_at_mut(distance);
+                first.iter_mut().zip(second).for_each(|(a, b)| (*a, *b) = (*a + *b, *a - *b));
+            }
+            distance *= 2;
+        }
+        columns.iter_mut().for_each(|x| *x *= params.rotation_factor);
+    }
+}
+
 impl Quantized {
     /// Of the tensors in host memory.
     pub fn new<T: Element>(params: &QuantizeParams, [q, k, v]: [&[T]; 3]) -> Self {
@@ -140,6 +159,7 @@ fn quantize_keys(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) ->
         _ => means(params, &rows, columns),
     };
     subtract(&mut rows, &mean);
+    rotate(params, &mut rows);
     let (largest, round) = score_numbers(params);
     for block in rows.chunks_mut(BLOCK * columns) {
         for group in 0..4 {
@@ -187,6 +207,7 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
 fn quantize_queries(params: &QuantizeParams, mut rows: Vec<f32>, mean: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (largest, round) = score_numbers(params);
     let shift = rows.chunks(mean.len()).map(|row| row.iter().zip(mean).map(|(x, m)| x * m).sum()).collect();
+    rotate(params, &mut rows);
     for row in rows.chunks_mut(mean.len()) {
         let factors = factors(magnitude(&*row), largest);
         round_trip(row, factors, round);

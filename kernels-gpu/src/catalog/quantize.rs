@@ -24,6 +24,8 @@ pub struct Quantize {
     pub arch: Arch,
     /// What it does.
     pub stage: Stage,
+    /// Whether it rotates Q and K.
+    pub rotated: bool,
     /// The largest head dim that it takes.
     pub head_dim: usize,
     /// CTAs that must fit on a multiprocessor: bounds the registers of a thread.
@@ -69,25 +71,40 @@ impl Quantize {
 }
 
 macro_rules! quantizes {
-    ($($name:ident: $arch:ident $stage:ident D $d:literal min_blocks $min_blocks:literal;)*) => {
+    ($($name:ident: $arch:ident $kind:ident D $d:literal min_blocks $min_blocks:literal;)*) => {
         /// Every quantising kernel there is.
         pub const QUANTIZES: &[Quantize] = &[$(Quantize {
             name: stringify!($name),
             arch: Arch::$arch,
-            stage: Stage::$stage,
+            stage: quantizes!(@stage $kind),
+            rotated: quantizes!(@rotated $kind),
             head_dim: $d,
             min_blocks: $min_blocks,
         }),*];
 
         runs! {
             fn emulate_quantize(warp, params: QuantizeParams, _address) {
-                $($name => quantizes!(@run $stage $d)(warp, params);)*
+                $($name => quantizes!(@run $kind $d)(warp, params);)*
             }
         }
     };
 
     (@run Statistics $d:literal) => { statistics::statistics };
-    (@run Rows $d:literal) => { rows::quantize::<_, { rows::lanes($d) }, { rows::pieces($d) }, { rows::passes($d) }> };
+    (@run $kind:ident $d:literal) => {
+        rows::quantize::<
+            _,
+            { rows::lanes($d) },
+            { rows::pieces($d) },
+            { rows::passes($d) },
+            { quantizes!(@rotated $kind) },
+        >
+    };
+
+    (@stage Statistics) => { Stage::Statistics };
+    (@stage $kind:ident) => { Stage::Rows };
+
+    (@rotated RotatedRows) => { true };
+    (@rotated $kind:ident) => { false };
 }
 
 quantizes! {
@@ -97,16 +114,31 @@ quantizes! {
     quantize_256_sm89: Sm89 Rows D 256 min_blocks 5;
     quantize_512_sm89: Sm89 Rows D 512 min_blocks 3;
     quantize_1024_sm89: Sm89 Rows D 1024 min_blocks 3;
+    quantize_rotated_64_sm89: Sm89 RotatedRows D 64 min_blocks 4;
+    quantize_rotated_128_sm89: Sm89 RotatedRows D 128 min_blocks 3;
+    quantize_rotated_256_sm89: Sm89 RotatedRows D 256 min_blocks 4;
+    quantize_rotated_512_sm89: Sm89 RotatedRows D 512 min_blocks 2;
+    quantize_rotated_1024_sm89: Sm89 RotatedRows D 1024 min_blocks 2;
     statistics_sm90a: Sm90a Statistics D 1024 min_blocks 4;
     quantize_64_sm90a: Sm90a Rows D 64 min_blocks 6;
     quantize_128_sm90a: Sm90a Rows D 128 min_blocks 4;
     quantize_256_sm90a: Sm90a Rows D 256 min_blocks 5;
     quantize_512_sm90a: Sm90a Rows D 512 min_blocks 3;
     quantize_1024_sm90a: Sm90a Rows D 1024 min_blocks 3;
+    quantize_rotated_64_sm90a: Sm90a RotatedRows D 64 min_blocks 4;
+    quantize_rotated_128_sm90a: Sm90a RotatedRows D 128 min_blocks 3;
+    quantize_rotated_256_sm90a: Sm90a RotatedRows D 256 min_blocks 4;
+    quantize_rotated_512_sm90a: Sm90a RotatedRows D 512 min_blocks 2;
+    quantize_rotated_1024_sm90a: Sm90a RotatedRows D 1024 min_blocks 2;
     statistics_sm120f: Sm120f Statistics D 1024 min_blocks 4;
     quantize_64_sm120f: Sm120f Rows D 64 min_blocks 6;
     quantize_128_sm120f: Sm120f Rows D 128 min_blocks 4;
     quantize_256_sm120f: Sm120f Rows D 256 min_blocks 5;
     quantize_512_sm120f: Sm120f Rows D 512 min_blocks 3;
     quantize_1024_sm120f: Sm120f Rows D 1024 min_blocks 3;
+    quantize_rotated_64_sm120f: Sm120f RotatedRows D 64 min_blocks 4;
+    quantize_rotated_128_sm120f: Sm120f RotatedRows D 128 min_blocks 3;
+    quantize_rotated_256_sm120f: Sm120f RotatedRows D 256 min_blocks 4;
+    quantize_rotated_512_sm120f: Sm120f RotatedRows D 512 min_blocks 2;
+    quantize_rotated_1024_sm120f: Sm120f RotatedRows D 1024 min_blocks 2;
 }

@@ -42,8 +42,8 @@ impl<W: Warp> Block<W> {
     }
 }
 
-impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize>
-    Cta<'_, W, E, LANES, PIECES, PASSES>
+impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize, const ROTATED: bool>
+    Cta<'_, W, E, LANES, PIECES, PASSES, ROTATED>
 {
     /// One of this lane's chunks of a row.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

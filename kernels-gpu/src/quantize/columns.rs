@@ -14,8 +14,8 @@ const AT_A_TIME: usize = 32 * WARPS;
 /// Chunks of rows whose statistics are in flight together. After the first, three times this are all.
 const IN_FLIGHT: usize = 5;
 
-impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize>
-    Cta<'_, W, E, LANES, PIECES, PASSES>
+impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize, const ROTATED: bool>
+    Cta<'_, W, E, LANES, PIECES, PASSES, ROTATED>
 {
     /// Columns that the kernel is made for.
     const WIDTH: usize = COLUMNS * LANES * PIECES;

@@ -3,13 +3,14 @@
 //! Two launches. [`statistics`] walks over K and V and leaves what is wanted of their columns, for some chunks of rows each:
 //! K's sums, whose mean is then taken from every key (it adds the same to all scores of a row, and softmax does not see
 //! it; SageAttention, "smooth K"), and V's sums and bounds, for a scale and a mean of each column. [`rows`] brings the
-//! chunks together, and turns rows into bytes and [`scales`](crate::scales). What is computed is IEEE arithmetic in a fixed
+//! chunks together, and turns rows into bytes and [`scales`](crate::scales), those of Q and K perhaps rotated (`prepared`). What is computed is IEEE arithmetic in a fixed
 //! order: every implementation gets the same bytes.
 //!
 //! A quantised tensor is `[batch, heads, rows, head_dim rounded up to 16]`.
 
 mod block;
 mod columns;
+mod prepared;
 pub mod rows;
 pub mod statistics;
 
@@ -26,6 +27,9 @@ pub const CHUNKS: u32 = 16;
 
 /// Eight neighbours, widened.
 type Eight<W> = [<W as Warp>::F32; COLUMNS];
+
+/// A number for each column of a lane's.
+type ByColumn<W, const PIECES: usize> = [Eight<W>; PIECES];
 
 /// A chunk of a source, widened.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]

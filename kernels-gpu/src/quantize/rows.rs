@@ -9,7 +9,8 @@ use core::marker::PhantomData;
 use cuda_std::Warp;
 
 use super::block::{Block, Rows};
-use super::{COLUMNS, Eight, unpack};
+use super::prepared::{Change, Prepared};
+use super::{ByColumn, COLUMNS, unpack};
 use crate::abi::{Columns, QuantizeParams};
 use crate::config::Dtype;
 use crate::format::{Bf16, Element, F16};
@@ -72,7 +73,7 @@ pub const LARGEST_E4M3: f32 = 448.0;
 /// That, and the largest integer whose negative is one too.
 const LARGEST: [f32; 2] = [LARGEST_E4M3, 127.0];
 
-/// One CTA's work, for head dims of at most `8 LANES PIECES` columns. A warp's share of a block is `params.steps` times `PASSES`
+/// One CTA's work, for head dims of at most `8 LANES PIECES` columns; Q and K are rotated if `ROTATED`. A warp's share of a block is `params.steps` times `PASSES`
 /// times `32 / LANES` rows, of which a step's are in flight together. Steps are counted at run time: unrolled, all of them
 /// would be in registers together.
 ///
@@ -81,7 +82,13 @@ const LARGEST: [f32; 2] = [LARGEST_E4M3, 127.0];
 /// CTA for each group of blocks of each head of Q, then K, then V.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
-pub unsafe fn quantize<W: Warp, const LANES: usize, const PIECES: usize, const PASSES: usize>(
+pub unsafe fn quantize<
+    W: Warp,
+    const LANES: usize,
+    const PIECES: usize,
+    const PASSES: usize,
+    const ROTATED: bool,
+>(
     warp: W,
     params: &QuantizeParams,
 ) {
@@ -89,23 +96,35 @@ pub unsafe fn quantize<W: Warp, const LANES: usize, const PIECES: usize, const P
     // SAFETY: the caller's.
     unsafe {
         match params.source {
-            Dtype::F16 => Cta::<W, F16, LANES, PIECES, PASSES>::new(warp, params).run(),
-            Dtype::Bf16 => Cta::<W, Bf16, LANES, PIECES, PASSES>::new(warp, params).run(),
+            Dtype::F16 => Cta::<W, F16, LANES, PIECES, PASSES, ROTATED>::new(warp, params).run(),
+            Dtype::Bf16 => Cta::<W, Bf16, LANES, PIECES, PASSES, ROTATED>::new(warp, params).run(),
         }
     }
 }
 
-pub(super) struct Cta<'a, W, E, const LANES: usize, const PIECES: usize, const PASSES: usize> {
+pub(super) struct Cta<
+    'a,
+    W,
+    E,
+    const LANES: usize,
+    const PIECES: usize,
+    const PASSES: usize,
+    const ROTATED: bool,
+> {
     pub(super) warp: W,
     pub(super) params: &'a QuantizeParams,
     element: PhantomData<E>,
 }
 
-/// A number for each column of a lane's.
-type ByColumn<W, const PIECES: usize> = [Eight<W>; PIECES];
-
-impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES: usize>
-    Cta<'a, W, E, LANES, PIECES, PASSES>
+impl<
+    'a,
+    W: Warp,
+    E: Element,
+    const LANES: usize,
+    const PIECES: usize,
+    const PASSES: usize,
+    const ROTATED: bool,
+> Cta<'a, W, E, LANES, PIECES, PASSES, ROTATED>
 {
     /// Whether a step is all of a block.
     pub(super) const ONE_STEP: bool = ROWS * LANES == 32 * PASSES;
@@ -135,25 +154,14 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         }
     }
 
-    /// A chunk, widened, less the mean: of rows that do not exist, something.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn widened(&self, words: [W::U32; 4], mean: &Eight<W>) -> Eight<W> {
-        let mut values = unpack::<W, E>(self.warp, words);
-        for c in 0..COLUMNS {
-            values[c] = values[c] - mean[c];
-        }
-        values
-    }
-
     /// The largest magnitude of a pass's row, over this lane's columns.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn magnitude(&self, rows: &Rows<W, PIECES, PASSES>, pass: usize, mean: &ByColumn<W, PIECES>) -> W::F32 {
+    fn magnitude(&self, rows: &Prepared<W, PIECES, PASSES>, pass: usize) -> W::F32 {
         let warp = self.warp;
         let mut largest = warp.splat_f32(0.0);
         for piece in 0..PIECES {
-            let values = self.widened(rows.words[pass][piece], &mean[piece]);
             for c in 0..COLUMNS {
-                largest = warp.max(largest, warp.abs(values[c]));
+                largest = warp.max(largest, warp.abs(rows.values[pass][piece][c]));
             }
         }
         warp.select_f32(rows.exist[pass], largest, warp.splat_f32(0.0))
@@ -161,14 +169,9 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
 
     /// The largest magnitude of a step's rows, over this lane's columns, or another.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn over_passes(
-        &self,
-        rows: &Rows<W, PIECES, PASSES>,
-        mean: &ByColumn<W, PIECES>,
-        mut largest: W::F32,
-    ) -> W::F32 {
+    fn over_passes(&self, rows: &Prepared<W, PIECES, PASSES>, mut largest: W::F32) -> W::F32 {
         for pass in 0..PASSES {
-            largest = self.warp.max(largest, self.magnitude(rows, pass, mean));
+            largest = self.warp.max(largest, self.magnitude(rows, pass));
         }
         largest
     }
@@ -204,14 +207,13 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     unsafe fn store<const INT8: bool>(
         &self,
         block: &Block<W>,
-        rows: &Rows<W, PIECES, PASSES>,
+        rows: &Prepared<W, PIECES, PASSES>,
         pass: usize,
-        mean: &ByColumn<W, PIECES>,
         factor: impl Fn(usize, usize) -> W::F32,
     ) {
         let (warp, row_bytes) = (self.warp, self.params.row_bytes);
         for piece in 0..PIECES {
-            let values = self.widened(rows.words[pass][piece], &mean[piece]);
+            let values = rows.values[pass][piece];
             let half = |first: usize| {
                 let values = [0, 1, 2, 3].map(|c| values[first + c] * factor(piece, first + c));
                 if INT8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
@@ -272,17 +274,18 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     #[track_caller]
     unsafe fn blocks_of_queries<const INT8: bool>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
-        let zeros = self.zeros();
+        let change = Change { mean: self.zeros(), rotated: ROTATED };
         let first_row = warp.mul_wide(self.first_row(), 4);
         let mut block = self.first_block(&params.q, params.q8, params.q_heads, which);
         for _ in 0..block.count(params) {
             for step in 0..self.steps() {
                 // SAFETY: the caller's, here and below.
                 let rows = unsafe { self.load(&block, step) };
+                let prepared = self.prepared(&rows, &change);
                 // Of all rows before the first division: it has a branch, which keeps the rows' chains of shuffles apart.
                 let mut magnitudes = [warp.splat_f32(0.0); PASSES];
                 for pass in 0..PASSES {
-                    magnitudes[pass] = self.largest(self.magnitude(&rows, pass, &zeros), LANES);
+                    magnitudes[pass] = self.largest(self.magnitude(&prepared, pass), LANES);
                 }
                 for pass in 0..PASSES {
                     let [factor, scale] = self.factors(magnitudes[pass], LARGEST[INT8 as usize]);
@@ -296,7 +299,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
                             let product = self.product(&rows, pass, mean);
                             warp.store_global_f32(place + params.q_shift, product, stores);
                         }
-                        self.store::<INT8>(&block, &rows, pass, &zeros, |_, _| factor);
+                        self.store::<INT8>(&block, &prepared, pass, |_, _| factor);
                     }
                 }
             }
@@ -332,16 +335,17 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
                 0 => self.zeros(),
                 _ => self.mean_key(which.0),
             };
+            let change = Change { mean, rotated: ROTATED };
             match self.params.int8 {
-                0 => self.blocks_of_keys::<false>(which, &mean),
-                _ => self.blocks_of_keys::<true>(which, &mean),
+                0 => self.blocks_of_keys::<false>(which, &change),
+                _ => self.blocks_of_keys::<true>(which, &change),
             }
         }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn blocks_of_keys<const INT8: bool>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
+    unsafe fn blocks_of_keys<const INT8: bool>(&self, which: (u32, u32), change: &Change<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
         let blocks = params.k.rows.div_ceil(BLOCK as u32);
         let scale = params.k_scale + 16 * which.0 as u64 * blocks as u64;
@@ -350,7 +354,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         for _ in 0..block.count(params) {
             // SAFETY: the caller's.
             unsafe {
-                self.store_together::<INT8>(&block, mean, |magnitude| {
+                self.store_together::<INT8>(&block, change, |magnitude| {
                     let [factor, back] = self.factors(self.largest(magnitude, 32), LARGEST[INT8 as usize]);
                     let place = warp.mul_wide(warp.splat(warp.warp_id()), 4) + 16 * block.number as u64;
                     warp.store_global_f32(place + scale, back, first_lane);
@@ -368,25 +372,26 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     unsafe fn store_together<const INT8: bool>(
         &self,
         block: &Block<W>,
-        mean: &ByColumn<W, PIECES>,
+        change: &Change<W, PIECES>,
         factor: impl FnOnce(W::F32) -> W::F32,
     ) {
         let warp = self.warp;
         // SAFETY: the caller's, here and below.
         unsafe {
-            let first = self.load(block, 0);
-            let mut largest = self.over_passes(&first, mean, warp.splat_f32(0.0));
+            let first = self.prepared(&self.load(block, 0), change);
+            let mut largest = self.over_passes(&first, warp.splat_f32(0.0));
             for step in 1..self.steps() {
-                largest = self.over_passes(&self.load(block, step), mean, largest);
+                let rows = self.prepared(&self.load(block, step), change);
+                largest = self.over_passes(&rows, largest);
             }
             let factor = factor(largest);
             for pass in 0..PASSES {
-                self.store::<INT8>(block, &first, pass, mean, |_, _| factor);
+                self.store::<INT8>(block, &first, pass, |_, _| factor);
             }
             for step in 1..self.steps() {
-                let rows = self.load(block, step);
+                let rows = self.prepared(&self.load(block, step), change);
                 for pass in 0..PASSES {
-                    self.store::<INT8>(block, &rows, pass, mean, |_, _| factor);
+                    self.store::<INT8>(block, &rows, pass, |_, _| factor);
                 }
             }
         }
@@ -409,7 +414,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
     #[track_caller]
     unsafe fn blocks_of_values(&self, which: (u32, u32)) {
         let (warp, params) = (self.warp, self.params);
-        let zeros = self.zeros();
+        let change = Change { mean: self.zeros(), rotated: false };
         let blocks = params.v.rows.div_ceil(BLOCK as u32);
         let scale = params.v_scale + 4 * which.0 as u64 * blocks as u64;
         let first_thread = warp.less(warp.lane_id() + warp.splat(warp.warp_id()), warp.splat(1));
@@ -417,7 +422,7 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         for _ in 0..block.count(params) {
             // SAFETY: the caller's.
             unsafe {
-                self.store_together::<false>(&block, &zeros, |magnitude| {
+                self.store_together::<false>(&block, &change, |magnitude| {
                     let magnitude = self.over_warps(self.largest(magnitude, 32));
                     let [factor, back] = self.factors(magnitude, params.v_largest);
                     let place = warp.mul_wide(warp.splat(0), 0) + (scale + 4 * block.number as u64);
@@ -460,14 +465,15 @@ impl<'a, W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PAS
         };
         // SAFETY: the caller's.
         let [mean, factors] = unsafe { self.by_columns(self.shared_columns(), of) };
+        let change = Change { mean, rotated: false };
         let mut block = self.first_block(&params.v, params.v8, params.kv_heads, which);
         for _ in 0..block.count(params) {
             for step in 0..self.steps() {
                 // SAFETY: the caller's.
                 unsafe {
-                    let rows = self.load(&block, step);
+                    let rows = self.prepared(&self.load(&block, step), &change);
                     for pass in 0..PASSES {
-                        self.store::<false>(&block, &rows, pass, &mean, |piece, c| factors[piece][c]);
+                        self.store::<false>(&block, &rows, pass, |piece, c| factors[piece][c]);
                     }
                 }
             }
