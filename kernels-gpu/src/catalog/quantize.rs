@@ -114,7 +114,7 @@ quantizes! {
     quantize_256_sm89: Sm89 Rows D 256 min_blocks 5;
     quantize_512_sm89: Sm89 Rows D 512 min_blocks 3;
     quantize_1024_sm89: Sm89 Rows D 1024 min_blocks 3;
-    quantize_rotated_64_sm89: Sm89 RotatedRows D 64 min_blocks 4;
+    quantize_rotated_64_sm89: Sm89 RotatedRows D 64 min_blocks 5;
     quantize_rotated_128_sm89: Sm89 RotatedRows D 128 min_blocks 3;
     quantize_rotated_256_sm89: Sm89 RotatedRows D 256 min_blocks 4;
     quantize_rotated_512_sm89: Sm89 RotatedRows D 512 min_blocks 2;
@@ -125,7 +125,7 @@ quantizes! {
     quantize_256_sm90a: Sm90a Rows D 256 min_blocks 5;
     quantize_512_sm90a: Sm90a Rows D 512 min_blocks 3;
     quantize_1024_sm90a: Sm90a Rows D 1024 min_blocks 3;
-    quantize_rotated_64_sm90a: Sm90a RotatedRows D 64 min_blocks 4;
+    quantize_rotated_64_sm90a: Sm90a RotatedRows D 64 min_blocks 5;
     quantize_rotated_128_sm90a: Sm90a RotatedRows D 128 min_blocks 3;
     quantize_rotated_256_sm90a: Sm90a RotatedRows D 256 min_blocks 4;
     quantize_rotated_512_sm90a: Sm90a RotatedRows D 512 min_blocks 2;
@@ -136,7 +136,7 @@ quantizes! {
     quantize_256_sm120f: Sm120f Rows D 256 min_blocks 5;
     quantize_512_sm120f: Sm120f Rows D 512 min_blocks 3;
     quantize_1024_sm120f: Sm120f Rows D 1024 min_blocks 3;
-    quantize_rotated_64_sm120f: Sm120f RotatedRows D 64 min_blocks 4;
+    quantize_rotated_64_sm120f: Sm120f RotatedRows D 64 min_blocks 5;
     quantize_rotated_128_sm120f: Sm120f RotatedRows D 128 min_blocks 3;
     quantize_rotated_256_sm120f: Sm120f RotatedRows D 256 min_blocks 4;
     quantize_rotated_512_sm120f: Sm120f RotatedRows D 512 min_blocks 2;

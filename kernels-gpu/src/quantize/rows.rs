@@ -281,6 +281,13 @@ impl<
             for step in 0..self.steps() {
                 // SAFETY: the caller's, here and below.
                 let rows = unsafe { self.load(&block, step) };
+                // Of rows that are to be rotated, before they are: they would be in registers twice. Others are there anyway.
+                let mut products = [warp.splat_f32(0.0); PASSES];
+                if ROTATED && params.q_shift != 0 {
+                    for pass in 0..PASSES {
+                        products[pass] = self.product(&rows, pass, mean);
+                    }
+                }
                 let prepared = self.prepared(&rows, &change);
                 // Of all rows before the first division: it has a branch, which keeps the rows' chains of shuffles apart.
                 let mut magnitudes = [warp.splat_f32(0.0); PASSES];
@@ -296,7 +303,8 @@ impl<
                     unsafe {
                         warp.store_global_f32(place + params.q_scale, scale, stores);
                         if params.q_shift != 0 {
-                            let product = self.product(&rows, pass, mean);
+                            let product =
+                                if ROTATED { products[pass] } else { self.product(&rows, pass, mean) };
                             warp.store_global_f32(place + params.q_shift, product, stores);
                         }
                         self.store::<INT8>(&block, &prepared, pass, |_, _| factor);
