@@ -60,7 +60,8 @@ mod tests {
             assert!(even == below || even == above, "{x}");
         }
         let mut random = Random::new(3, 0);
-        let mut samples: Vec<f32> = (0..100_000).map(|_| f32::from_bits(random.below(0x7F80_0000) as u32)).collect();
+        let mut samples: Vec<f32> =
+            (0..100_000).map(|_| f32::from_bits(random.below(0x7F80_0000) as u32)).collect();
         samples.extend((0..100_000).map(|_| random.below(1 << 24) as f32 / (1 << 21) as f32));
         samples.extend(ties.iter().flat_map(|&(x, _)| [x, x.next_up(), x.next_down()]));
         samples.extend([0.0, f32::MIN_POSITIVE, 1e-45, 6.0, 7.0, 8.0, f32::MAX, f32::INFINITY]);

@@ -171,7 +171,10 @@ fn e4m3_become_f16() {
                 x => u32::from(f16::from_f32(x).to_bits()),
             };
             // 1 and 448.
-            assert_eq!(warp.unpack_e4m3(word), [want | 0x3C00 << 16, 0x5F00 | want << 16].map(|x| warp.splat(x)));
+            assert_eq!(
+                warp.unpack_e4m3(word),
+                [want | 0x3C00 << 16, 0x5F00 | want << 16].map(|x| warp.splat(x))
+            );
         }
     });
 }
@@ -187,7 +190,8 @@ fn products_of_pairs_of_f16_are_rounded_once() {
             return sign | 0x7C00;
         }
         let value = |code: u16| f16::from_bits(code).to_f64();
-        let above = (0..0x7C00_u16).collect::<Vec<_>>().partition_point(|&code| value(code) <= magnitude) as u16;
+        let above =
+            (0..0x7C00_u16).collect::<Vec<_>>().partition_point(|&code| value(code) <= magnitude) as u16;
         let (low, high) = (above - 1, above);
         if high == 0x7C00 {
             return sign | low;
@@ -208,9 +212,12 @@ fn products_of_pairs_of_f16_are_rounded_once() {
             }
         }
         // Subnormal, halfway to it (to even: zero), halfway above it (to even: two), and beyond the largest.
-        for (a, b, want) in
-            [(0x0400, 0x3800, 0x0200), (0x0001, 0x3800, 0), (0x0003, 0x3800, 0x0002), (0x7BFF, 0xC000, 0xFC00)]
-        {
+        for (a, b, want) in [
+            (0x0400, 0x3800, 0x0200),
+            (0x0001, 0x3800, 0),
+            (0x0003, 0x3800, 0x0002),
+            (0x7BFF, 0xC000, 0xFC00),
+        ] {
             let got = warp.mul_f16x2(warp.splat(a | 0x3C00 << 16), warp.splat(b | 0x4000 << 16));
             assert_eq!(got, warp.splat(want | 0x4000 << 16), "{a:#x} times {b:#x}");
         }
