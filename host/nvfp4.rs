@@ -99,16 +99,12 @@ impl Ue4m3 {
 
     /// Rounds to nearest even, to 448 what lies beyond, and to 0 what is negative. NaN stays one.
     pub fn from_f32(x: f32) -> Self {
-        Ue4m3(match x.is_nan() {
-            true => 0x7F,
-            // Of two zeros `max` may give either.
-            false => F8E4M3::from_f32(x.max(0.0).min(MAX_SCALE).abs()).to_bits(),
-        })
+        Ue4m3(F8E4M3::from_f32(x.clamp(0.0, MAX_SCALE).abs()).to_bits())
     }
 
-    /// The number.
+    /// The number; NaN if the bit of the sign is set.
     pub fn to_f32(self) -> f32 {
-        F8E4M3::from_bits(self.0).to_f32()
+        if self.0 < 0x80 { F8E4M3::from_bits(self.0).to_f32() } else { f32::NAN }
     }
 }
 
