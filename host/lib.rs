@@ -47,6 +47,7 @@ mod hybrid;
 mod images;
 mod mask;
 mod merge;
+pub mod nvfp4;
 mod options;
 mod packing;
 mod placement;
@@ -72,6 +73,7 @@ pub use forward::{OutputFor, RawForward, RawScales, RawTensor, ffpa_forward, ffp
 pub use half::{bf16, f16};
 pub use mask::{Dropout, Mask, MaskElement};
 pub use merge::{Partial, merge_lse};
+pub use nvfp4::{E2m1x2, Ue4m3};
 pub use options::ForwardOptions;
 pub use plan::{Plan, plan};
 pub use precision::{Family, Fp8, Precision, ScoreNumbers, ValueScales};

@@ -251,6 +251,32 @@ pub enum Refusal {
         /// Where it lies.
         second_memory: &'static str,
     },
+    /// Numbers in blocks that have a scale each are no whole number of blocks.
+    #[error("{values} numbers are not a multiple of {block}, which share a scale; pad each row with zeros")]
+    NotBlocks {
+        /// Numbers.
+        values: usize,
+        /// Numbers that share a scale.
+        block: usize,
+    },
+    /// Blocks of numbers and scales are not equally many.
+    #[error("{values} numbers need {needed} scales, one for each {block}; there are {len}")]
+    BlockScales {
+        /// Numbers.
+        values: usize,
+        /// Numbers that share a scale.
+        block: usize,
+        /// Scales that they need.
+        needed: usize,
+        /// Scales that there are.
+        len: usize,
+    },
+    /// A tensor's scale that its numbers cannot be divided by.
+    #[error("a tensor's scale is {scale}; it must be positive and finite, and is 1 where none is wanted")]
+    TensorScale {
+        /// The scale.
+        scale: f32,
+    },
     /// A backend that computes on the host was given device memory.
     #[error("the {backend} backend works on host memory, the tensors lie in device memory")]
     DeviceMemory {

@@ -102,19 +102,23 @@ fn in_order(text: &str, wanted: &[&str]) -> bool {
 }
 
 #[test]
-fn operations_on_8_bit_matrices_become_what_they_name() {
+fn operations_on_matrices_become_what_they_name() {
     const E4M3: &str = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 ";
     const MXF8: &str =
         "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0 ";
+    const NVF4: &str =
+        "mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3 ";
     const S8: &str = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 ";
     const PACK_E4M3: &[&str] =
         &["F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C", "F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C"];
+    const PACK_E2M1: &str = "cvt.rn.satfinite.e2m1x2.f32 ";
+    const UNPACK_E4M3: &[&str] = &["F2FP.F16.E4M3.UNPACK_B", "F2FP.F16.E4M3.UNPACK_B"];
     const PACK_S8: &[&str] = &["F2IP.S8.F32", "F2IP.S8.F32"];
     // Hopper has no such instruction: it multiplies as f16, from zero, and adds in f32.
     const HOPPER: &[&str] = &["F2FP.F16.E4M3.UNPACK_B", "HMMA.16816.F32", "HMMA.16816.F32", "FADD"];
     const QMMA: &[&str] = &["QMMA.16832.F32.E4M3.E4M3"];
     const IMMA: &[&str] = &["IMMA.16832.S8.S8"];
-    let operations: [(&str, &[&str], Machines); 8] = [
+    let operations: [(&str, &[&str], Machines); 11] = [
         (
             "mma_e4m3",
             &[E4M3],
@@ -130,6 +134,30 @@ fn operations_on_8_bit_matrices_become_what_they_name() {
             ],
         ),
         ("mma_mxf8", &[MXF8], &[("sm_120f", None, &["QMMA.SF.16832.F32.E4M3.E4M3.E8"])]),
+        (
+            "mma_nvf4",
+            // The thread ids of A and of B.
+            &[
+                NVF4, "{0, 0}", "{0, 0}", NVF4, "{0, 0}", "{0, 1}", NVF4, "{0, 0}", "{0, 2}", NVF4, "{0, 0}",
+                "{0, 3}", NVF4, "{0, 1}", "{0, 0}", NVF4, "{0, 1}", "{0, 1}", NVF4, "{0, 1}", "{0, 2}", NVF4,
+                "{0, 1}", "{0, 3}",
+            ],
+            &[("sm_120f", None, &["OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X"; 8])],
+        ),
+        (
+            "pack_e2m1",
+            &[PACK_E2M1, PACK_E2M1, PACK_E2M1, PACK_E2M1, "mov.b32 "],
+            &[("sm_120f", None, &["F2FP.SATFINITE.E2M1.F32.PACK_AB_MERGE_C"; 4])],
+        ),
+        (
+            "products_f16",
+            &["cvt.rn.f16x2.e4m3x2 ", "cvt.rn.f16x2.e4m3x2 ", "mul.rn.f16x2 ", "mul.rn.f16x2 "],
+            &[
+                ("sm_89", Some("8.1"), UNPACK_E4M3),
+                ("sm_90a", None, UNPACK_E4M3),
+                ("sm_120f", None, UNPACK_E4M3),
+            ],
+        ),
         ("mma_s8", &[S8], &[("sm_89", None, IMMA), ("sm_90a", None, IMMA), ("sm_120f", None, IMMA)]),
         (
             "pack_e4m3",

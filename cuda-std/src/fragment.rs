@@ -62,12 +62,57 @@ pub mod m16n8k32 {
     }
 }
 
+/// `mma.m16n8k64`, 4-bit operands in blocks of 16 values of k, each with a scale: A is 16x64 (rows of k), B is 64x8, C and D
+/// are 16x8.
+///
+/// An operand register holds eight elements, `nibble` 0 in its low bits. An accumulator register holds one. A row's 16 bytes
+/// are here 32 values of k, so `ldmatrix` puts nibbles in place as it does pairs of 16-bit elements: see [`load_matrix`].
+///
+/// A row of A and a column of B have four scales each, which are the bytes of one word, byte 0 for the first 16 values of k.
+/// Fewer lanes than a warp has hold those of an operand, so one register may hold the scales of two operands A, or of four
+/// operands B: the instruction's thread id says which of them it takes (PTX ISA, "Block scaling for mma.sync").
+pub mod m16n8k64 {
+    use super::LaneU32;
+    pub use super::m16n8k16::{M, N, accumulator};
+
+    /// The summed dimension.
+    pub const K: usize = 64;
+
+    /// Values of k that share a scale.
+    pub const BLOCK: usize = 16;
+
+    /// `(row, k)` of nibble `nibble` of A's register `register` (0 to 3).
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn a<I: LaneU32>(lane: I, register: u32, nibble: u32) -> (I, I) {
+        ((lane >> 2) + 8 * (register & 1), ((lane & 3) << 3) + (32 * (register >> 1) + nibble))
+    }
+
+    /// `(k, column)` of nibble `nibble` of B's register `register` (0 or 1).
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn b<I: LaneU32>(lane: I, register: u32, nibble: u32) -> (I, I) {
+        (((lane & 3) << 3) + (32 * register + nibble), lane >> 2)
+    }
+
+    /// `(row, thread id)`: the row of A whose scales a lane holds, if the instruction takes those of this thread id (0 or 1).
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn scale_a<I: LaneU32>(lane: I) -> (I, I) {
+        ((lane >> 2) + ((lane & 1) << 3), (lane >> 1) & 1)
+    }
+
+    /// `(column, thread id)`: the column of B whose scales a lane holds, if the instruction takes those of this thread id
+    /// (0 to 3).
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub fn scale_b<I: LaneU32>(lane: I) -> (I, I) {
+        (lane >> 2, lane & 3)
+    }
+}
+
 /// The lanes that share a row of the accumulators are those that differ in these bits: the masks of the butterfly
 /// that reduces a row.
 pub const ROW_BUTTERFLY: [u32; 2] = [1, 2];
 
-/// Where each lane points for an `ldmatrix.x4`: `(row, chunk)`, a chunk being 16 bytes: 8 elements of 16 bits or 16 of 8
-/// bits. Only the transposed load, which moves 16 bits at a time, is for 16-bit elements alone.
+/// Where each lane points for an `ldmatrix.x4`: `(row, chunk)`, a chunk being 16 bytes: 8 elements of 16 bits, 16 of 8
+/// or 32 of 4. Only the transposed load, which moves 16 bits at a time, is for 16-bit elements alone.
 pub mod load_matrix {
     use super::LaneU32;
 

@@ -203,6 +203,27 @@ impl Warp for Ptx {
     }
 
     #[inline(always)]
+    fn pack_e2m1(self, [a, b, c, d, e, f, g, h]: [f32; 8]) -> u32 {
+        compute!("{{ .reg .b8 i, j, k, l; cvt.rn.satfinite.e2m1x2.f32 i, {2}, {1}; cvt.rn.satfinite.e2m1x2.f32 j, {4}, {3}; cvt.rn.satfinite.e2m1x2.f32 k, {6}, {5}; cvt.rn.satfinite.e2m1x2.f32 l, {8}, {7}; mov.b32 {0}, {{i, j, k, l}}; }}",
+            r: reg32, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, in(reg32) e, in(reg32) f, in(reg32) g, in(reg32) h)
+    }
+
+    #[inline(always)]
+    fn unpack_e4m3(self, word: u32) -> [u32; 2] {
+        let (low, high): (u32, u32);
+        // SAFETY: reads and writes registers only.
+        unsafe {
+            asm!("{{ .reg .b16 i, j; mov.b32 {{i, j}}, {2}; cvt.rn.f16x2.e4m3x2 {0}, i; cvt.rn.f16x2.e4m3x2 {1}, j; }}",
+                out(reg32) low, out(reg32) high, in(reg32) word, options(pure, nomem, nostack))
+        };
+        [low, high]
+    }
+    #[inline(always)]
+    fn mul_f16x2(self, a: u32, b: u32) -> u32 {
+        compute!("mul.rn.f16x2 {0}, {1}, {2};", r: reg32, in(reg32) a, in(reg32) b)
+    }
+
+    #[inline(always)]
     fn permute_bytes(self, a: u32, b: u32, selector: u32) -> u32 {
         compute!("prmt.b32 {0}, {1}, {2}, {3};", r: reg32, in(reg32) a, in(reg32) b, in(reg32) selector)
     }
@@ -426,5 +447,18 @@ impl Warp for Ptx {
     #[inline(always)]
     fn mma_m16n8k32_s8(self, d: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
         multiply!("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", d, a, b);
+    }
+    #[inline(always)]
+    fn mma_m16n8k64_nvf4<const ID_A: u32, const ID_B: u32>(
+        self,
+        d: &mut [f32; 4],
+        a: [u32; 4],
+        b: [u32; 2],
+        scale_a: u32,
+        scale_b: u32,
+    ) {
+        const { assert!(ID_A < 2 && ID_B < 4) };
+        multiply!("mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3", d, a, b,
+            ", {10}, {{0, {12}}}, {11}, {{0, {13}}}", in(reg32) scale_a, in(reg32) scale_b, const ID_A, const ID_B);
     }
 }

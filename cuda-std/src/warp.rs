@@ -63,7 +63,8 @@ impl LaneBool for bool {}
 /// A cooperative thread array (CTA) is a set of warps that share memory and barriers. Shared memory is addressed in
 /// bytes from the CTA's dynamic shared memory, by 32-bit addresses that start at [`Warp::shared_base`].
 pub trait Warp: Copy {
-    /// Lane-varying unsigned integers, shared-memory addresses, packed pairs of 16-bit floats, and packed fours of bytes.
+    /// Lane-varying unsigned integers, shared-memory addresses, packed pairs of 16-bit floats, packed fours of bytes and
+    /// packed eights of nibbles.
     type U32: LaneU32;
     /// Lane-varying global addresses.
     type U64: LaneU64;
@@ -122,6 +123,17 @@ pub trait Warp: Copy {
     /// above 127 becomes that; NaN becomes 0 (`cvt.rni.s32.f32` four times, `cvt.pack.sat.s8.s32.b32` twice; PTX ISA "cvt",
     /// "cvt.pack").
     fn pack_s8(self, values: [Self::F32; 4]) -> Self::U32;
+
+    /// Eight floats rounded to nearest even e2m1, `values[0]` in bits 0..4. What rounds beyond 6 becomes 6, of either sign; NaN,
+    /// which e2m1 has not, becomes the positive 6, 0x7 (`cvt.rn.satfinite.e2m1x2.f32` four times, of PTX ISA 8.6, sm_100a, sm_120a
+    /// and their families only; "cvt").
+    fn pack_e2m1(self, values: [Self::F32; 8]) -> Self::U32;
+
+    /// The four e4m3 of a word as two pairs of f16, which have all of these numbers; NaN becomes the canonical one
+    /// (`cvt.rn.f16x2.e4m3x2` twice, for sm_89 of PTX ISA 8.1; "cvt").
+    fn unpack_e4m3(self, word: Self::U32) -> [Self::U32; 2];
+    /// The products of two pairs of f16, rounded to nearest even, without flushing subnormals (`mul.rn.f16x2`).
+    fn mul_f16x2(self, a: Self::U32, b: Self::U32) -> Self::U32;
 
     /// Four of the eight bytes of `a`, which are numbers 0 to 3, and `b`: nibble `i` of `selector`, 0 to 7, is the number of byte
     /// `i` (`prmt.b32`).
@@ -367,4 +379,18 @@ pub trait Warp: Copy {
     /// As [`Warp::mma_m16n8k32_e4m3`] with signed bytes as inputs and 32-bit signed accumulators, which wrap around
     /// (`mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32`).
     fn mma_m16n8k32_s8(self, d: &mut [Self::U32; 4], a: [Self::U32; 4], b: [Self::U32; 2]);
+
+    /// `d += a b` on a 16x8 tile over 64 values of k: e2m1 inputs in blocks of 16 values of k, each block with a scale in ue4m3
+    /// (e4m3 without its sign, whose bit is zero), f32 accumulators
+    /// (`mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3`, of PTX ISA 8.7,
+    /// sm_120a and its family only; "Block scaling for mma.sync"). Element places are
+    /// [`fragment::m16n8k64`](crate::fragment::m16n8k64), where `ID_A`, 0 or 1, and `ID_B`, 0 to 3, are the thread ids.
+    fn mma_m16n8k64_nvf4<const ID_A: u32, const ID_B: u32>(
+        self,
+        d: &mut [Self::F32; 4],
+        a: [Self::U32; 4],
+        b: [Self::U32; 2],
+        scale_a: Self::U32,
+        scale_b: Self::U32,
+    );
 }

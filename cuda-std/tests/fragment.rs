@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cuda_std::fragment::{ROW_BUTTERFLY, load_matrix, m16n8k16, m16n8k32};
+use cuda_std::fragment::{ROW_BUTTERFLY, load_matrix, m16n8k16, m16n8k32, m16n8k64};
 
 /// Group id and thread id in group, as the PTX ISA calls them.
 fn ids(lane: u32) -> (u32, u32) {
@@ -62,6 +62,52 @@ fn b_of_bytes_is_the_table_of_the_isa() {
 }
 
 #[test]
+fn a_of_nibbles_is_the_table_of_the_isa() {
+    // "Matrix fragments for mma.m16n8k64": row = groupID for 0 <= i < 8 and 16 <= i < 24, else groupID + 8;
+    // col = (threadID_in_group * 8) + (i & 7) for i < 16, else that + 32.
+    for lane in 0..32 {
+        let (group, thread) = ids(lane);
+        for i in 0..32 {
+            let row = if matches!(i, 0..8 | 16..24) { group } else { group + 8 };
+            let column = thread * 8 + (i & 7) + if i < 16 { 0 } else { 32 };
+            assert_eq!(m16n8k64::a(lane, i / 8, i % 8), (row, column), "lane {lane}, a{i}");
+        }
+    }
+}
+
+#[test]
+fn b_of_nibbles_is_the_table_of_the_isa() {
+    // row = (threadID_in_group * 8) + (i & 7) for i < 8, else that + 32; col = groupID.
+    for lane in 0..32 {
+        let (group, thread) = ids(lane);
+        for i in 0..16 {
+            let row = thread * 8 + (i & 7) + if i < 8 { 0 } else { 32 };
+            assert_eq!(m16n8k64::b(lane, i / 8, i % 8), (row, group), "lane {lane}, b{i}");
+        }
+    }
+}
+
+#[test]
+fn scales_lie_where_the_instruction_looks_for_them() {
+    // "Block scaling for mma.sync". Scales of A: of the quad of lanes g, those of the pair that the thread id names, the first
+    // lane's for row g and the second's for row g + 8.
+    for id in 0..2 {
+        for row in 0..16 {
+            let lane = 4 * (row % 8) + 2 * id + row / 8;
+            assert_eq!(m16n8k64::scale_a(lane), (row, id));
+        }
+    }
+    // Scales of B: of the quad of lanes n, that of the lane that the thread id names, for column n.
+    for id in 0..4 {
+        for column in 0..8 {
+            assert_eq!(m16n8k64::scale_b(4 * column + id), (column, id));
+        }
+    }
+    // Four bytes of scales are one for each block.
+    assert_eq!(m16n8k64::K, 4 * m16n8k64::BLOCK);
+}
+
+#[test]
 fn accumulators_are_the_table_of_the_isa() {
     // row = groupID for c0, c1, groupID + 8 for c2, c3; col = (threadID_in_group * 2) + (i & 1).
     for lane in 0..32 {
@@ -70,6 +116,7 @@ fn accumulators_are_the_table_of_the_isa() {
             let want = (if i < 2 { group } else { group + 8 }, thread * 2 + (i & 1));
             assert_eq!(m16n8k16::accumulator(lane, i), want, "lane {lane}, c{i}");
             assert_eq!(m16n8k32::accumulator(lane, i), want, "lane {lane}, c{i}");
+            assert_eq!(m16n8k64::accumulator(lane, i), want, "lane {lane}, c{i}");
         }
     }
 }
@@ -86,6 +133,10 @@ fn every_element_has_one_place() {
     count(lanes().flat_map(|l| (0..4).map(move |i| m16n8k16::accumulator(l, i))).collect(), 16, 8);
     count(lanes().flat_map(|l| (0..16).map(move |i| m16n8k32::a(l, i / 4, i % 4))).collect(), 16, 32);
     count(lanes().flat_map(|l| (0..8).map(move |i| m16n8k32::b(l, i / 4, i % 4))).collect(), 32, 8);
+    count(lanes().flat_map(|l| (0..32).map(move |i| m16n8k64::a(l, i / 8, i % 8))).collect(), 16, 64);
+    count(lanes().flat_map(|l| (0..16).map(move |i| m16n8k64::b(l, i / 8, i % 8))).collect(), 64, 8);
+    count(lanes().map(m16n8k64::scale_a).collect(), 16, 2);
+    count(lanes().map(m16n8k64::scale_b).collect(), 8, 4);
 }
 
 #[test]
@@ -160,6 +211,25 @@ fn matrix_loads_fill_the_operands_of_bytes() {
                 let (k, column) = m16n8k32::b(lane, register, byte);
                 let b = loaded(load_matrix::b_by_columns, lane, word, byte / 2, false);
                 assert_eq!(bytes(b), (column + 8 * operand, k));
+            }
+        }
+    }
+}
+
+#[test]
+fn matrix_loads_fill_the_operands_of_nibbles() {
+    // Each 16-bit element that `ldmatrix` moves is four nibbles.
+    for lane in 0..32 {
+        for word in 0..4 {
+            for nibble in 0..8 {
+                let nibbles = |(row, four): (u32, u32)| (row, 4 * four + nibble % 4);
+                let a = loaded(load_matrix::a, lane, word, nibble / 4, false);
+                assert_eq!(nibbles(a), m16n8k64::a(lane, word, nibble));
+
+                let (operand, register) = (word / 2, word % 2);
+                let (k, column) = m16n8k64::b(lane, register, nibble);
+                let b = loaded(load_matrix::b_by_columns, lane, word, nibble / 4, false);
+                assert_eq!(nibbles(b), (column + 8 * operand, k));
             }
         }
     }

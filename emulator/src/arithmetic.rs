@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::e4m3;
+use crate::{e2m1, e4m3};
 
 /// A result or operand of an `.ftz` instruction: subnormals become zeros of the same sign.
 fn flush(x: f32) -> f32 {
@@ -64,6 +64,25 @@ pub fn pack_e4m3(values: [f32; 4]) -> u32 {
 /// `cvt.rni.s32.f32`, `cvt.pack.sat.s8.s32.b32`: Rust's casts saturate too, and make NaN zero.
 pub fn pack_s8(values: [f32; 4]) -> u32 {
     u32::from_le_bytes(values.map(|x| (x.round_ties_even() as i8).cast_unsigned()))
+}
+
+/// `cvt.rn.satfinite.e2m1x2.f32`, four times.
+pub fn pack_e2m1(values: [f32; 8]) -> u32 {
+    values.iter().rev().fold(0, |word, &x| word << 4 | u32::from(e2m1::encode(x)))
+}
+
+/// `cvt.rn.f16x2.e4m3x2`, on half of the word.
+pub fn unpack_e4m3(low: u8, high: u8) -> u32 {
+    pack_f16(e4m3::decode(low), e4m3::decode(high))
+}
+
+/// `mul.rn.f16x2`. Products of f16 are exact in f32.
+pub fn mul_f16x2(a: u32, b: u32) -> u32 {
+    let product = |shift: u32| {
+        let [a, b] = [a, b].map(|pair| f16::from_bits((pair >> shift) as u16).to_f32());
+        a * b
+    };
+    pack_f16(product(0), product(16))
 }
 
 #[cfg(test)]

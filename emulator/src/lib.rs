@@ -20,6 +20,7 @@ mod clock;
 mod copies;
 mod counters;
 mod cta;
+mod e2m1;
 mod e4m3;
 mod fault;
 pub mod global;

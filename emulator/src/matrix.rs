@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use cuda_std::fragment::m16n8k16::{M, N, accumulator};
-use cuda_std::fragment::{m16n8k16, m16n8k32};
+use cuda_std::fragment::{m16n8k16, m16n8k32, m16n8k64};
 use half::f16;
 
-use crate::e4m3;
 use crate::lanes::Lanes;
+use crate::{e2m1, e4m3};
 
 /// Where each lane's elements lie in the operands, `E` to a register, worked out once from the maps.
 struct Maps<const E: usize> {
@@ -39,17 +39,15 @@ impl<const E: usize> Maps<E> {
 
 static M16N8K16: LazyLock<Maps<2>> = LazyLock::new(|| Maps::new(m16n8k16::a, m16n8k16::b));
 static M16N8K32: LazyLock<Maps<4>> = LazyLock::new(|| Maps::new(m16n8k32::a, m16n8k32::b));
+static M16N8K64: LazyLock<Maps<8>> = LazyLock::new(|| Maps::new(m16n8k64::a, m16n8k64::b));
 
-/// Every accumulator becomes `sum` of itself, its row of A and its column of B. `element` reads an element from the low bits
-/// of a word.
-fn multiply<const E: usize, const K: usize, T: Copy + Default, D: Copy>(
+/// The rows of A and the columns of B. `element` reads an element from the low bits of a word.
+fn matrices<const E: usize, const K: usize, T: Copy + Default>(
     maps: &Maps<E>,
-    d: &mut [Lanes<D>; 4],
     a: [Lanes<u32>; 4],
     b: [Lanes<u32>; 2],
     element: impl Fn(u32) -> T,
-    sum: impl Fn(D, &[T; K], &[T; K]) -> D,
-) {
+) -> ([[T; K]; M], [[T; K]; N]) {
     let (mut rows, mut columns) = ([[T::default(); K]; M], [[T::default(); K]; N]);
     for lane in 0..32 {
         for (register, places) in maps.a[lane].iter().enumerate() {
@@ -63,6 +61,16 @@ fn multiply<const E: usize, const K: usize, T: Copy + Default, D: Copy>(
             }
         }
     }
+    (rows, columns)
+}
+
+/// Every accumulator becomes `sum` of itself, its row of A and its column of B.
+fn accumulate<const E: usize, const K: usize, T, D: Copy>(
+    maps: &Maps<E>,
+    d: &mut [Lanes<D>; 4],
+    (rows, columns): ([[T; K]; M], [[T; K]; N]),
+    sum: impl Fn(D, &[T; K], &[T; K]) -> D,
+) {
     for lane in 0..32 {
         for (register, &(row, column)) in maps.accumulator[lane].iter().enumerate() {
             let element = &mut d[register].0[lane];
@@ -86,14 +94,8 @@ pub fn mma_m16n8k16(
     b: [Lanes<u32>; 2],
     widen: impl Fn(u16) -> f32,
 ) {
-    multiply::<_, { m16n8k16::K }, _, _>(
-        &M16N8K16,
-        d,
-        a,
-        b,
-        |bits| f64::from(widen(bits as u16)),
-        |d, a, b| (f64::from(d) + dot(a, b)) as f32,
-    );
+    let matrices = matrices::<_, { m16n8k16::K }, _>(&M16N8K16, a, b, |bits| f64::from(widen(bits as u16)));
+    accumulate(&M16N8K16, d, matrices, |d, a, b| (f64::from(d) + dot(a, b)) as f32);
 }
 
 /// `mma.m16n8k32` on e4m3. The sum of 32 products and the accumulator is exact, and rounded once as the accumulators have it.
@@ -104,14 +106,46 @@ pub fn mma_m16n8k32_e4m3(
     accumulators: Accumulators,
 ) {
     // The sum of the products is exact in f64: each is a multiple of 2^-18, and all together are below 2^23.
-    multiply::<_, { m16n8k32::K }, _, _>(
-        &M16N8K32,
-        d,
-        a,
-        b,
-        |bits| f64::from(e4m3::decode(bits as u8)),
-        |d, a, b| accumulators.add(d, dot(a, b)),
-    );
+    let element = |bits| f64::from(e4m3::decode(bits as u8));
+    let matrices = matrices::<_, { m16n8k32::K }, _>(&M16N8K32, a, b, element);
+    accumulate(&M16N8K32, d, matrices, |d, a, b| accumulators.add(d, dot(a, b)));
+}
+
+/// `mma.m16n8k64` on e2m1 with scales in ue4m3, those of thread ids `ids` (of A, of B). The sum of 64 products and the
+/// accumulator is exact, and rounded once.
+pub fn mma_m16n8k64_nvf4(
+    d: &mut [Lanes<f32>; 4],
+    a: [Lanes<u32>; 4],
+    b: [Lanes<u32>; 2],
+    scales: [Lanes<u32>; 2],
+    ids: [u32; 2],
+) {
+    let element = |bits: u32| f64::from(e2m1::decode(bits as u8));
+    let (mut rows, mut columns) = matrices::<_, { m16n8k64::K }, _>(&M16N8K64, a, b, element);
+    scale(&mut rows, scales[0], ids[0], m16n8k64::scale_a);
+    scale(&mut columns, scales[1], ids[1], m16n8k64::scale_b);
+    // The sum of the products is exact in f64: each is a multiple of 2^-20, and all together are below 2^29.
+    accumulate(&M16N8K64, d, (rows, columns), |d, a, b| Accumulators::Full.add(d, dot(a, b)));
+}
+
+/// Multiplies each block of the vectors by its scale, which `place` finds in a lane that holds scales of thread id `id`.
+fn scale(vectors: &mut [[f64; m16n8k64::K]], scales: Lanes<u32>, id: u32, place: fn(u32) -> (u32, u32)) {
+    for (lane, word) in scales.0.into_iter().enumerate() {
+        let (vector, of) = place(lane as u32);
+        if of != id {
+            continue;
+        }
+        let blocks = vectors[vector as usize].chunks_mut(m16n8k64::BLOCK);
+        for (block, code) in blocks.zip(word.to_le_bytes()) {
+            let scale = f64::from(unsigned_e4m3(code));
+            block.iter_mut().for_each(|x| *x *= scale);
+        }
+    }
+}
+
+/// The float of a code of ue4m3. The bit where e4m3 has its sign must be zero; what another means is not said, so it is NaN here.
+fn unsigned_e4m3(code: u8) -> f32 {
+    if code < 0x80 { e4m3::decode(code) } else { f32::NAN }
 }
 
 /// `mma.m16n8k32` on e4m3 with f16 accumulators, two to a register. The sum is exact, and rounded once to nearest even.
@@ -121,15 +155,11 @@ pub fn mma_m16n8k32_e4m3_f16(d: &mut [Lanes<u32>; 2], a: [Lanes<u32>; 4], b: [La
         Lanes::from_fn(|lane| (word.0[lane] >> (16 * (register % 2))) as u16)
     };
     let mut sums: [Lanes<u16>; 4] = std::array::from_fn(half);
+    let element = |bits| f64::from(e4m3::decode(bits as u8));
+    let matrices = matrices::<_, { m16n8k32::K }, _>(&M16N8K32, a, b, element);
     // Exact in f64, as above: an f16 is a multiple of 2^-24, and below 2^16.
-    multiply::<_, { m16n8k32::K }, _, _>(
-        &M16N8K32,
-        &mut sums,
-        a,
-        b,
-        |bits| f64::from(e4m3::decode(bits as u8)),
-        |d, a, b| f16::from_f64(f16::from_bits(d).to_f64() + dot(a, b)).to_bits(),
-    );
+    let add = |d, products| f16::from_f64(f16::from_bits(d).to_f64() + products).to_bits();
+    accumulate(&M16N8K32, &mut sums, matrices, |d, a, b| add(d, dot(a, b)));
     for (register, word) in d.iter_mut().enumerate() {
         let [low, high] = [sums[2 * register], sums[2 * register + 1]];
         *word = Lanes::from_fn(|lane| u32::from(low.0[lane]) | u32::from(high.0[lane]) << 16);
@@ -138,17 +168,11 @@ pub fn mma_m16n8k32_e4m3_f16(d: &mut [Lanes<u32>; 2], a: [Lanes<u32>; 4], b: [La
 
 /// `mma.m16n8k32` on signed bytes. Without `.satfinite`, sums wrap around (PTX ISA, "mma").
 pub fn mma_m16n8k32_s8(d: &mut [Lanes<u32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
-    multiply::<_, { m16n8k32::K }, _, _>(
-        &M16N8K32,
-        d,
-        a,
-        b,
-        |bits| i32::from(bits as i8),
-        |d, a, b| {
-            let products: i32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
-            d.wrapping_add_signed(products)
-        },
-    );
+    let matrices = matrices::<_, { m16n8k32::K }, _>(&M16N8K32, a, b, |bits| i32::from(bits as i8));
+    accumulate(&M16N8K32, d, matrices, |d, a, b| {
+        let products: i32 = a.iter().zip(b).map(|(x, y)| x * y).sum();
+        d.wrapping_add_signed(products)
+    });
 }
 
 /// What a machine keeps of a sum of products of 8-bit floats.

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use cuda_std::Warp;
-use cuda_std::fragment::{m16n8k16, m16n8k32};
+use cuda_std::fragment::{m16n8k16, m16n8k32, m16n8k64};
 use half::{bf16, f16};
 
 use crate::bulk::BulkCopy;
@@ -245,6 +245,19 @@ impl Warp for Emu<'_> {
     fn pack_s8(self, values: [Lanes<f32>; 4]) -> Lanes<u32> {
         Lanes::from_fn(|lane| arithmetic::pack_s8(values.map(|x| x.0[lane])))
     }
+    fn pack_e2m1(self, values: [Lanes<f32>; 8]) -> Lanes<u32> {
+        Lanes::from_fn(|lane| arithmetic::pack_e2m1(values.map(|x| x.0[lane])))
+    }
+
+    fn unpack_e4m3(self, word: Lanes<u32>) -> [Lanes<u32>; 2] {
+        let pair = |i: usize| {
+            word.map(|word| arithmetic::unpack_e4m3(word.to_le_bytes()[2 * i], word.to_le_bytes()[2 * i + 1]))
+        };
+        [pair(0), pair(1)]
+    }
+    fn mul_f16x2(self, a: Lanes<u32>, b: Lanes<u32>) -> Lanes<u32> {
+        a.zip(b, arithmetic::mul_f16x2)
+    }
 
     fn permute_bytes(self, a: Lanes<u32>, b: Lanes<u32>, selector: u32) -> Lanes<u32> {
         a.zip(b, |a, b| {
@@ -431,6 +444,18 @@ impl Warp for Emu<'_> {
     fn mma_m16n8k32_s8(self, d: &mut [Lanes<u32>; 4], a: [Lanes<u32>; 4], b: [Lanes<u32>; 2]) {
         self.count_mma(m16n8k32::K);
         matrix::mma_m16n8k32_s8(d, a, b);
+    }
+    fn mma_m16n8k64_nvf4<const ID_A: u32, const ID_B: u32>(
+        self,
+        d: &mut [Lanes<f32>; 4],
+        a: [Lanes<u32>; 4],
+        b: [Lanes<u32>; 2],
+        scale_a: Lanes<u32>,
+        scale_b: Lanes<u32>,
+    ) {
+        const { assert!(ID_A < 2 && ID_B < 4) };
+        self.count_mma(m16n8k64::K);
+        matrix::mma_m16n8k64_nvf4(d, a, b, [scale_a, scale_b], [ID_A, ID_B]);
     }
 }
 

@@ -188,6 +188,36 @@ fn sums_of_8_bit_floats_are_rounded_once() {
 }
 
 #[test]
+fn sums_of_8_bit_floats_in_f16_are_rounded_once() {
+    run(1, 0, |warp| {
+        let mut noise = Noise(3);
+        for _ in 0..200 {
+            // Products of numbers below 2: some sums are small, none is infinite.
+            let mut small = || Lanes::from_fn(|_| noise.word() & 0xBFBF_BFBF);
+            let (a, b) = ([(); 4].map(|()| small()), [(); 2].map(|()| small()));
+            let before = [(); 2].map(|()| Lanes::from_fn(|_| noise.word() & 0xD7FF_D7FF));
+            let mut after = before;
+            warp.mma_m16n8k32_e4m3_f16(&mut after, a, b);
+            let (rows, columns) = matrices(a, b);
+            for (register, lane) in (0..4).flat_map(|register| (0..32).map(move |lane| (register, lane))) {
+                let (row, column) = m16n8k32::accumulator(lane as u32, register as u32);
+                let half = |words: &[Lanes<u32>; 2]| {
+                    f16::from_bits((words[register / 2].0[lane] >> (16 * (register % 2))) as u16)
+                };
+                // In fixed point: products are multiples of 2^-18, an f16 is one of 2^-24.
+                let value = |code: u8| (F8E4M3::from_bits(code).to_f32() * 512.0) as i64;
+                let pairs = rows[row as usize].iter().zip(&columns[column as usize]);
+                let products: i64 = pairs.map(|(&a, &b)| value(a) * value(b)).sum();
+                let sum = (products << 6) + (half(&before).to_f64() * 2.0_f64.powi(24)) as i64;
+                // Below 2^53 units: to f64 and back it is exact.
+                let want = f16::from_f64(sum as f64 * 2.0_f64.powi(-24));
+                assert_eq!(half(&after).to_bits(), want.to_bits(), "row {row}, column {column}");
+            }
+        }
+    });
+}
+
+#[test]
 fn narrow_accumulators_lose_what_full_ones_keep() {
     // 1 + 1023 * 2^-14 as so many additions of 2^-14, half of the last of 13 bits: nothing of it, or all.
     for (accumulators, want) in

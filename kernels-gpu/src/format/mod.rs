@@ -6,6 +6,7 @@
 mod bf16;
 mod fp8;
 mod half;
+pub mod nvfp4;
 
 pub use bf16::Bf16;
 pub use fp8::{
