@@ -60,6 +60,7 @@ whole_suite! {
     divided_keys,
     fp8,
     early_rows,
+    rotation,
 }
 
 /// Of the tensors of a bulk copy only its map knows what repeats and what is not there, so every way of starting bulk copies
