@@ -8,6 +8,7 @@ use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, Problem, ScoreNumb
 use microfloat::f8e4m3fn;
 use rayon::prelude::*;
 
+use super::inputs::Normal;
 use super::reference::{Answer, Call};
 
 /// What is done.
@@ -163,15 +164,36 @@ fn less(x: &[f32], mean: &[f32]) -> Vec<f32> {
     x.chunks(mean.len()).flat_map(|row| row.iter().zip(mean).map(|(x, m)| x - m)).collect()
 }
 
-/// Rows of `d` columns, of which each `size` neighbours are multiplied with Sylvester's Hadamard matrix over the root of its size,
-/// the largest power of two that divides `d`.
+/// Rows of `d` columns, of which as many neighbours as the largest power of two that divides `d` are multiplied with Sylvester's
+/// Hadamard matrix over the root of their number. Which sums are rounded is part of a recipe, like the order of a mean: numbers
+/// of eight bits tell the last bit of what they came from where that lies halfway.
 fn rotated(x: &[f32], d: usize) -> Vec<f32> {
     let size = 1_usize << d.trailing_zeros();
-    let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
-    let row =
-        |i: usize, x: &[f32]| x.iter().enumerate().map(|(j, x)| sign(i, j) * f64::from(*x)).sum::<f64>();
-    let products = x.par_chunks(size).flat_map_iter(|x| (0..size).map(move |i| row(i, x)));
-    products.map(|x| (x / (size as f64).sqrt()) as f32).collect()
+    let root = (1.0 / (size as f64).sqrt()) as f32;
+    x.par_chunks(size).flat_map_iter(|x| hadamard(x).into_iter().map(move |x| x * root)).collect()
+}
+
+/// The product with Sylvester's matrix by its definition, `H(2n) = [[H(n), H(n)], [H(n), -H(n)]]`.
+fn hadamard(x: &[f32]) -> Vec<f32> {
+    if let [x] = x {
+        return vec![*x];
+    }
+    let (first, second) = x.split_at(x.len() / 2);
+    let (first, second) = (hadamard(first), hadamard(second));
+    let pairs = || first.iter().zip(&second);
+    pairs().map(|(a, b)| a + b).chain(pairs().map(|(a, b)| a - b)).collect()
+}
+
+#[test]
+fn rotation_is_a_product_with_the_signs_of_common_bits() {
+    let x: Vec<f32> = Normal::new(3).vec(2 * 24, 1.0).into_iter().map(|x| x as f32).collect();
+    for (index, y) in rotated(&x, 24).into_iter().enumerate() {
+        let (block, i) = (&x[index / 8 * 8..][..8], index % 8);
+        let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+        let exact: f64 =
+            block.iter().enumerate().map(|(j, x)| sign(j) * f64::from(*x)).sum::<f64>() / 8_f64.sqrt();
+        assert!((f64::from(y) - exact).abs() < 1e-6, "{index}: {y} for {exact}");
+    }
 }
 
 /// One key/value head.
