@@ -8,7 +8,6 @@ use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, Problem, ScoreNumb
 use microfloat::f8e4m3fn;
 use rayon::prelude::*;
 
-use super::inputs::Normal;
 use super::reference::{Answer, Call};
 
 /// What is done.
@@ -186,7 +185,7 @@ fn hadamard(x: &[f32]) -> Vec<f32> {
 
 #[test]
 fn rotation_is_a_product_with_the_signs_of_common_bits() {
-    let x: Vec<f32> = Normal::new(3).vec(2 * 24, 1.0).into_iter().map(|x| x as f32).collect();
+    let x: Vec<f32> = (0..2 * 24).map(|i| (i as f32 * 1.7).sin() + 0.3).collect();
     for (index, y) in rotated(&x, 24).into_iter().enumerate() {
         let (block, i) = (&x[index / 8 * 8..][..8], index % 8);
         let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
