@@ -128,6 +128,8 @@ impl Combination {
             head_dim: forward.head_dim,
             scale_log2: forward.scale_log2,
             lse_head_stride: forward.lse_head_stride,
+            shift: 0,
+            score_factor: forward.score_factor,
         };
         Self::new(params, dtype, PartElement::Single, device, build)
     }
@@ -147,8 +149,8 @@ impl Combination {
         self.output_bytes() + 2 * self.row_bytes()
     }
 
-    /// Writes the addresses of a workspace into the parameters of both kernels; O and its log-sum-exp are the forward
-    /// kernel's.
+    /// Writes the addresses of a workspace into the parameters of both kernels; O, its log-sum-exp and what references lack are
+    /// the forward kernel's, which is not to add that to references of parts.
     #[cfg_attr(
         not(any(feature = "emulator", feature = "cuda")),
         allow(dead_code, reason = "the cpu backend does not divide keys")
@@ -160,6 +162,7 @@ impl Combination {
         (forward.parts.o, forward.parts.reference, forward.parts.sum) = (workspace, reference, sum);
         (params.first.base, params.first_reference, params.first_sum) = (workspace, reference, sum);
         (params.o.base, params.lse) = (forward.o.base, forward.lse);
+        params.shift = std::mem::take(&mut forward.scales.q_shift);
         params
     }
 }

@@ -113,6 +113,8 @@ fn combination<T: Element>(
         head_dim: head_dim as u32,
         scale_log2: std::f32::consts::LOG2_E,
         lse_head_stride: rows as u32,
+        shift: 0,
+        score_factor: 1.0,
     };
     Combination::new(params, T::DTYPE, PartElement::Output, engine.device(), BuildInfo::here())
 }

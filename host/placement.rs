@@ -47,9 +47,9 @@ impl Plan {
         forward.mask.base = at.mask;
         let [q, k, v] = at.scales;
         (forward.scales.q.base, forward.scales.k.base, forward.scales.v.base) = (q, k, v);
-        let combine = self.combination.as_ref().map(|c| c.place(at.workspace, &mut forward));
         let offset = self.quantized_offset() as u64;
         let quantize = self.quantization.as_ref().map(|q| q.place(at.workspace + offset, &mut forward));
+        let combine = self.combination.as_ref().map(|c| c.place(at.workspace, &mut forward));
         Placement { quantize, forward, combine }
     }
 

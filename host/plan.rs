@@ -120,10 +120,7 @@ fn plan_alike(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Resu
         rows: kernel.rows,
         limit: MAX_GRID,
     })?;
-    let division = match Quantization::shifts(problem) {
-        true => Division { count: 1, keys: problem.kv_len },
-        false => Division::of(grid, problem.kv_len, kernel, device),
-    };
+    let division = Division::of(grid, problem.kv_len, kernel, device);
     let head_interleave = interleave(problem, &side, heads, kernel, device);
     let additive = problem.mask.is_some_and(|mask| mask.kind.is_additive());
     let (score_factor, scale_log2) = match problem.scale {

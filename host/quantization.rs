@@ -59,12 +59,6 @@ struct Layout {
 }
 
 impl Quantization {
-    /// Whether the references of a problem's rows lack something at the end, which only undivided keys allow to be added: added
-    /// before parts are brought together, it would take from what tells them apart.
-    pub(crate) fn shifts(problem: &Problem) -> bool {
-        matches!(problem.precision, Precision::Fp8(Fp8 { smooth_k: true, .. })) && problem.lse
-    }
-
     /// That of a problem, if its precision is not the tensors' own and it has anything to compute.
     pub(crate) fn of(
         problem: &Problem,

@@ -307,6 +307,11 @@ pub struct CombineParams {
     pub scale_log2: f32,
     /// Floats from one head's combined log-sum-exps to the next, as in [`Params`].
     pub lse_head_stride: u32,
+    /// What all parts' references of a row lack, before `score_factor`, f32 `[batch, heads, rows]`, as [`Scales::q_shift`]; 0 if
+    /// nothing. It is added when differences have been taken, from which it would take bits.
+    pub shift: u64,
+    /// As in [`Params`].
+    pub score_factor: f32,
 }
 
 /// What is left of a tensor's columns.
@@ -411,6 +416,6 @@ const _: () = {
     assert!(size_of::<Scale>() == 32 && size_of::<Scales>() == 128);
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
     assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
-    assert!(size_of::<CombineParams>() == 128);
+    assert!(offset_of!(CombineParams, shift) == 128 && size_of::<CombineParams>() == 144);
     assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 256);
 };

@@ -112,7 +112,9 @@ pub unsafe fn combine<W: Warp, P: Part, F: Element>(warp: W, params: &CombinePar
     if params.lse != 0 {
         // By the natural scale, so that a mask's least float does not overflow.
         let natural = warp.splat_f32(params.scale_log2 * LN_2);
-        let lse = warp.fma(maximum, natural, warp.log2(sum) * LN_2);
+        // SAFETY: see above.
+        let reference = maximum + unsafe { shift(warp, params, row) };
+        let lse = warp.fma(reference, natural, warp.log2(sum) * LN_2);
         let lse = warp.select_f32(no_keys(warp, sum), warp.splat_f32(f32::NEG_INFINITY), lse);
         let first_lane = warp.less(warp.lane_id(), warp.splat(1));
         let (head, row) = divide(row, params.o.rows);
@@ -197,6 +199,19 @@ unsafe fn part_value<W: Warp>(warp: W, params: &CombineParams, base: u64, row: u
     // SAFETY: the caller's; what does not exist is not read.
     let bits = unsafe { warp.load_global::<4>(row_value(warp, base, row), exists(warp, params, part)) };
     warp.float_from_bits(bits)
+}
+
+/// What the row's references lack.
+///
+/// # Safety
+/// As [`combine`].
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+unsafe fn shift<W: Warp>(warp: W, params: &CombineParams, row: u32) -> W::F32 {
+    let some = warp.less(warp.splat(0), warp.splat((params.shift != 0).into()));
+    // SAFETY: the caller's.
+    let shift = unsafe { warp.load_global::<4>(row_value(warp, params.shift, row), some) };
+    warp.float_from_bits(shift) * params.score_factor
 }
 
 /// Address of a row's float.
