@@ -66,7 +66,7 @@ impl Quantization {
         build: &BuildInfo,
     ) -> Result<Option<Self>, Error> {
         let Precision::Fp8(recipe) = problem.precision else { return Ok(None) };
-        if problem.batch * problem.q_heads * problem.q_len == 0 {
+        if [problem.batch, problem.q_heads, problem.q_len].contains(&0) {
             return Ok(None);
         }
         let kernel = |stage: Stage| {
@@ -182,7 +182,9 @@ fn grid(ctas: usize) -> Result<u32, Refusal> {
 
 /// Contiguous matrices of `heads` heads of `rows` rows; address 0.
 pub(crate) fn contiguous(row_bytes: usize, heads: usize, rows: usize) -> Matrices {
-    matrices([heads * rows * row_bytes, rows * row_bytes, row_bytes], rows)
+    // What does not fit belongs to calls without work, whose tensors repeat in memory: others would not fit in a workspace.
+    let head = rows.saturating_mul(row_bytes);
+    matrices([heads.saturating_mul(head), head, row_bytes], rows)
 }
 
 /// Bytes of a quantised row.

@@ -155,7 +155,9 @@ impl Steps<'_> {
 
 /// Blocks of query rows of all batch entries and heads.
 fn tasks(plan: &Plan) -> usize {
-    plan.problem.batch * plan.params.q_heads as usize * (plan.params.q.rows as usize).div_ceil(online::ROWS)
+    let blocks = (plan.params.q.rows as usize).div_ceil(online::ROWS);
+    // Without rows, more heads than can be counted are still no work.
+    plan.problem.batch.saturating_mul(plan.params.q_heads as usize).saturating_mul(blocks)
 }
 
 /// The rows of a plan, with an output of `T`: on tensors of the same type, as they are or quantised first, or on tensors in
