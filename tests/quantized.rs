@@ -147,6 +147,22 @@ fn the_output_does_not_depend_on_the_log_sum_exp() {
     }
 }
 
+/// More heads than can be counted, of no rows.
+#[test]
+fn a_huge_shape_without_rows_is_no_work() {
+    let shape = [1 << 62, 4, 0, 64];
+    let none: [f16; 0] = [];
+    for engine in backends() {
+        for precision in [Precision::Native, Precision::Fp8(Fp8::default())] {
+            let tensor = TensorRef::bhnd(&none, shape).expect("it spans nothing");
+            let mut o = none;
+            let mut out = TensorMut::bhnd(&mut o, shape).expect("it spans nothing");
+            let options = ForwardOptions::new().with_precision(precision);
+            ffpa_forward(&engine, tensor, tensor, tensor, &mut out, &options).expect("there is nothing to do");
+        }
+    }
+}
+
 /// Where one column of Q and K sticks out, of either sign, its products are nearly the whole score, and their errors too; rotated,
 /// no column is larger than others.
 #[test]
