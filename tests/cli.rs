@@ -220,6 +220,11 @@ fn bad_requests_are_one_clear_line() {
     );
     assert_eq!(fails(&["--rotate"]), "--rotate needs --family fp8");
     assert_eq!(fails(&["--rotate", "--family", "nvfp4"]), "--rotate needs --family fp8");
+    for (name, value) in
+        [("--qk", "int8"), ("--smooth-k", "on"), ("--v-scale", "block"), ("--sums", "f32"), ("--hybrid", "9")]
+    {
+        assert_eq!(fails(&[name, value]), format!("{name} needs --family fp8"));
+    }
     assert!(fails(&["--dtype", "f64"]).contains("f64"));
     assert!(fails(&["--scale", "nan"]).contains("not finite"));
     assert!(fails(&["--nonsense"]).contains("--nonsense"));

@@ -158,7 +158,8 @@ fn a_huge_shape_without_rows_is_no_work() {
             let mut o = none;
             let mut out = TensorMut::bhnd(&mut o, shape).expect("it spans nothing");
             let options = ForwardOptions::new().with_precision(precision);
-            ffpa_forward(&engine, tensor, tensor, tensor, &mut out, &options).expect("there is nothing to do");
+            ffpa_forward(&engine, tensor, tensor, tensor, &mut out, &options)
+                .expect("there is nothing to do");
         }
     }
 }

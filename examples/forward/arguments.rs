@@ -26,21 +26,21 @@ pub struct Arguments {
     /// Which kernels
     #[arg(long, value_enum, default_value = "native")]
     pub family: FamilyArgument,
-    /// What Q and K become with --family fp8
-    #[arg(long, value_enum, default_value = "e4m3")]
-    pub qk: ScoreArgument,
-    /// Whether the mean key is subtracted from all keys, with --family fp8
-    #[arg(long, value_enum, default_value = "on")]
-    pub smooth_k: Switch,
+    /// What Q and K become with --family fp8 [default: e4m3]
+    #[arg(long, value_enum)]
+    pub qk: Option<ScoreArgument>,
+    /// Whether the mean key is subtracted from all keys, with --family fp8 [default: on]
+    #[arg(long, value_enum)]
+    pub smooth_k: Option<Switch>,
     /// Rotate Q and K before they are rounded, which spreads columns of outliers, with --family fp8
     #[arg(long)]
     pub rotate: bool,
-    /// What shares a scale of V, with --family fp8
-    #[arg(long, value_enum, default_value = "channel")]
-    pub v_scale: ValueScaleArgument,
-    /// What products with V are summed in, over 64 keys at a time, with --family fp8
-    #[arg(long, value_enum, default_value = "f32")]
-    pub sums: SumArgument,
+    /// What shares a scale of V, with --family fp8 [default: channel]
+    #[arg(long, value_enum)]
+    pub v_scale: Option<ValueScaleArgument>,
+    /// What products with V are summed in, over 64 keys at a time, with --family fp8 [default: f32]
+    #[arg(long, value_enum)]
+    pub sums: Option<SumArgument>,
     /// Compute the first N query rows in the tensors' own type, with --family fp8 [default: 256 with --causal, else 0]
     #[arg(long, value_name = "N")]
     pub hybrid: Option<usize>,
@@ -129,16 +129,30 @@ impl Arguments {
     fn fp8(&self) -> Fp8 {
         let fp8 = self.hybrid.map_or(Fp8::default(), |rows| Fp8::default().with_native_rows(rows));
         fp8.with_scores(match self.qk {
-            ScoreArgument::E4m3 => ScoreNumbers::E4m3,
-            ScoreArgument::Int8 => ScoreNumbers::Int8,
+            None | Some(ScoreArgument::E4m3) => ScoreNumbers::E4m3,
+            Some(ScoreArgument::Int8) => ScoreNumbers::Int8,
         })
-        .with_smooth_k(self.smooth_k == Switch::On)
+        .with_smooth_k(self.smooth_k != Some(Switch::Off))
         .with_rotation(self.rotate)
         .with_value_scales(match self.v_scale {
-            ValueScaleArgument::Channel => ValueScales::Channel { smooth: false },
-            ValueScaleArgument::Block => ValueScales::Block,
+            None | Some(ValueScaleArgument::Channel) => ValueScales::Channel { smooth: false },
+            Some(ValueScaleArgument::Block) => ValueScales::Block,
         })
-        .with_f16_sums(self.sums == SumArgument::F16)
+        .with_f16_sums(self.sums == Some(SumArgument::F16))
+    }
+
+    /// An argument that was given and that the family does not take.
+    pub fn misplaced(&self) -> Option<&'static str> {
+        let of_fp8 = [
+            ("--qk", self.qk.is_some()),
+            ("--smooth-k", self.smooth_k.is_some()),
+            ("--rotate", self.rotate),
+            ("--v-scale", self.v_scale.is_some()),
+            ("--sums", self.sums.is_some()),
+            ("--hybrid", self.hybrid.is_some()),
+        ];
+        let given = of_fp8.into_iter().find(|(_, given)| *given);
+        given.map(|(name, _)| name).filter(|_| self.family != FamilyArgument::Fp8)
     }
 }
 

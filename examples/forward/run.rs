@@ -12,7 +12,7 @@ use ffpa::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Failure;
-use crate::arguments::{Arguments, BackendArgument, FamilyArgument, LayoutArgument};
+use crate::arguments::{Arguments, BackendArgument, LayoutArgument};
 use crate::compare::{check_lse, check_output, difference};
 use crate::dropout::kept;
 use crate::file::{self, Inputs, MaskInput, SAMPLE, SAMPLE_PREFIX};
@@ -27,8 +27,8 @@ pub struct Outcome {
 
 /// Does what the command line asks.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    if arguments.rotate && arguments.family != FamilyArgument::Fp8 {
-        return Err("--rotate needs --family fp8".into());
+    if let Some(name) = arguments.misplaced() {
+        return Err(format!("{name} needs --family fp8").into());
     }
     let engine = engine(arguments)?;
     let bytes = match &arguments.input {
