@@ -50,7 +50,7 @@ fn interleave(
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// What was asked.
+    /// What was asked; if that means all rows in the tensors' own type, the problem that asks for this.
     pub problem: Problem,
     /// The kernel.
     pub kernel: &'static Kernel,
