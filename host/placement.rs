@@ -49,6 +49,7 @@ impl Plan {
         (forward.scales.q.base, forward.scales.k.base, forward.scales.v.base) = (q, k, v);
         let offset = self.quantized_offset() as u64;
         let quantize = self.quantization.as_ref().map(|q| q.place(at.workspace + offset, &mut forward));
+        // After the scales, of which it takes what is to be added to all parts together.
         let combine = self.combination.as_ref().map(|c| c.place(at.workspace, &mut forward));
         Placement { quantize, forward, combine }
     }

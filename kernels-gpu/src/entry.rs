@@ -32,9 +32,6 @@ pub unsafe fn persist_d<W: Warp, C: PersistD, const M: usize, const N: usize, co
     warp: W,
     params: &Params,
 ) {
-    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
-    // The output takes the query tile's place, unless lanes write it from registers.
-    const { assert!(C::Values::QUADS || C::QUERY.row_bytes >= 2 * C::D) };
     // All threads copy some whole rows in a pass, and some passes are a tile.
     const {
         let tiles = [C::QUERY, C::KEY, C::VALUE];
@@ -68,9 +65,6 @@ pub unsafe fn bulk_persist_d<W, C, const M: usize, const N: usize, const O: usiz
     W: Warp,
     C: BulkPersistD,
 {
-    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
-    // The output takes the query tile's place, unless lanes write it from registers.
-    const { assert!(C::Values::QUADS || C::QUERY.row_bytes >= 2 * C::D) };
     // A box has at most 256 rows.
     const { assert!(C::QUERY.rows <= 256 && C::KEY.rows <= 256 && C::VALUE.rows <= 256) };
     let work = Work::new(params, warp.block_idx_x(), C::ROWS as u32);

@@ -11,6 +11,8 @@ pub struct Difference {
     pub at: usize,
     /// Norm of the errors over norm of the truth.
     pub relative: f64,
+    /// Root of the mean square of the errors.
+    pub mean: f64,
 }
 
 /// The distance of `got` from `want`.
@@ -20,7 +22,7 @@ pub struct Difference {
 pub fn difference(got: &[f64], want: &[f64]) -> Result<Difference, String> {
     assert_eq!(got.len(), want.len());
     let mut result = Difference::default();
-    let (mut errors, mut norm) = (0.0, 0.0);
+    let (mut errors, mut norm, mut count) = (0.0, 0.0, 0_u32);
     for (at, (&got, &want)) in got.iter().zip(want).enumerate() {
         if got.is_nan() != want.is_nan() || (got != want && (got.is_infinite() || want.is_infinite())) {
             return Err(format!("element {at} is {got}, want {want}"));
@@ -34,8 +36,10 @@ pub fn difference(got: &[f64], want: &[f64]) -> Result<Difference, String> {
         }
         errors += error * error;
         norm += want * want;
+        count += 1;
     }
     result.relative = if errors == 0.0 { 0.0 } else { (errors / norm).sqrt() };
+    result.mean = (errors / f64::from(count.max(1))).sqrt();
     Ok(result)
 }
 

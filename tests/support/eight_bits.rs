@@ -72,14 +72,14 @@ pub fn compare<T: TestElement>(
     if close.relative > tight {
         return Err(format!("{:.2e} from the simulation, allowed {tight:.0e}", close.relative));
     }
-    // Log-sum-exps are sums already: their errors have nothing to be relative to but the scores' last bits.
     let lse = difference(&got.lse, &simulated.lse).map_err(|e| format!("lse: {e}"))?;
-    let seen: Vec<f64> = simulated.lse.iter().copied().filter(|lse| lse.is_finite()).collect();
-    let norm = seen.iter().map(|lse| lse * lse).sum::<f64>().sqrt();
-    let (mean, allowed) =
-        (lse.relative * norm / (seen.len().max(1) as f64).sqrt(), tight + 1e-5 * call.largest_score());
-    if mean > allowed {
-        return Err(format!("lse: {mean:.2e} from the simulation, allowed {allowed:.0e}"));
+    if lse.relative > 2e-3 {
+        return Err(format!("lse: {:.2e} from the simulation, relative to it", lse.relative));
+    }
+    // Over many keys they are large, and so would be what is allowed: but their errors do not grow with them, only with scores.
+    let allowed = tight + 1e-5 * call.largest_score();
+    if lse.mean > allowed {
+        return Err(format!("lse: {:.2e} from the simulation, allowed {allowed:.0e}", lse.mean));
     }
     let (own, fair) = (difference(&got.o, &exact.o)?, difference(&simulated.o, &exact.o)?);
     if own.relative > 1.15 * fair.relative {

@@ -31,6 +31,9 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     C: Config,
     T: KeyTiles<W, C>,
 {
+    const { assert!(16 * M * C::WARPS == C::ROWS && 8 * N == C::KEYS && 8 * O == C::D) };
+    // The output takes the query tile's place, unless lanes write it from registers.
+    const { assert!(C::Values::QUADS || C::QUERY.row_bytes >= 2 * C::D) };
     let warp_row = warp.warp_id() * 16 * M as u32;
     // SAFETY: here and below, the caller's.
     let scales = unsafe { WarpScales::<W, M>::new::<C>(warp, params, &work, work.row + warp_row) };
