@@ -106,8 +106,8 @@ pub enum ValueScales {
 /// How tensors are brought to eight bits (SageAttention 2).
 ///
 /// Elements must be finite, and so must be, in f32: sums of a column of K or V; what is left of an element when its column's mean
-/// is subtracted; with rotation, sums of a row of Q or K; and the largest magnitude of Q times that of K. A NaN or an infinity
-/// may spoil all rows of its head, or, in integers, be taken for a number: not by the same rule on all backends. Magnitudes below
+/// is subtracted; with rotation, sums of a row of Q or K; and the largest magnitude of Q times that of K. What is not makes every
+/// row that depends on it NaN, and with it those that share its scale or its mean: up to all rows of its head. Magnitudes below
 /// 2^-100 are taken for zero where nothing larger shares their scale. Where V comes within a few percent of the largest number of
 /// the output's type, so may its rounded numbers, with their mean added, come to lie beyond it.
 ///

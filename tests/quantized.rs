@@ -164,6 +164,40 @@ fn a_huge_shape_without_rows_is_no_work() {
     }
 }
 
+/// An element that is no finite number makes NaN of what depends on it, and of nothing in another head: integers have no NaN, so
+/// it has to be in their scale.
+#[test]
+fn what_is_no_finite_number_is_not_taken_for_one() {
+    const SHAPE: [usize; 4] = [1, 2, 150, 64];
+    const HEAD: usize = SHAPE[2] * SHAPE[3];
+    const BAD: (usize, usize) = (77, 13);
+    let clean = [5, 6, 7].map(|seed| tensor(SHAPE, seed));
+    let by_block = Fp8::default().with_smooth_k(false).with_value_scales(ValueScales::Block);
+    for engine in backends() {
+        for fp8 in [by_block, Fp8::default().with_value_scales(ValueScales::Channel { smooth: true })] {
+            for scores in [ScoreNumbers::E4m3, ScoreNumbers::Int8] {
+                let options = ForwardOptions::new().with_precision(Precision::Fp8(fp8.with_scores(scores)));
+                let run = |[q, k, v]: &[Vec<f64>; 3]| output(&engine, SHAPE, [q, k, v], &options, None);
+                let right = run(&clean);
+                for (which, bad) in [0, 1, 2].into_iter().flat_map(|i| [(i, f64::NAN), (i, f64::INFINITY)]) {
+                    let mut spoilt = clean.clone();
+                    spoilt[which][BAD.0 * SHAPE[3] + BAD.1] = bad;
+                    let o = run(&spoilt);
+                    assert_eq!(o[HEAD..], right[HEAD..], "{bad} in another head");
+                    for (i, x) in o[..HEAD].iter().enumerate() {
+                        let depends = match which {
+                            0 => i / SHAPE[3] == BAD.0,
+                            1 => true,
+                            _ => i % SHAPE[3] == BAD.1,
+                        };
+                        assert!(x.is_nan() || !depends, "{scores:?} {which} {bad}: {x} at {i}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Where one column of Q and K sticks out, of either sign, its products are nearly the whole score, and their errors too; rotated,
 /// no column is larger than others.
 #[test]

@@ -159,6 +159,10 @@ impl Warp for Ptx {
         compute!("max.f32 {0}, {1}, {2};", r: reg32, in(reg32) a, in(reg32) b)
     }
     #[inline(always)]
+    fn maximum(self, a: f32, b: f32) -> f32 {
+        compute!("max.NaN.f32 {0}, {1}, {2};", r: reg32, in(reg32) a, in(reg32) b)
+    }
+    #[inline(always)]
     fn fma(self, a: f32, b: f32, c: f32) -> f32 {
         compute!("fma.rn.f32 {0}, {1}, {2}, {3};", r: reg32, in(reg32) a, in(reg32) b, in(reg32) c)
     }

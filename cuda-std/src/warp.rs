@@ -100,6 +100,8 @@ pub trait Warp: Copy {
     fn select_f32(self, mask: Self::Bool, a: Self::F32, b: Self::F32) -> Self::F32;
     /// The larger of two floats; the other one if either is NaN (`max.f32`).
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The larger of two floats; NaN if either is (`max.NaN.f32`, IEEE 754-2019's maximum).
+    fn maximum(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a * b + c`, rounded once (`fma.rn.f32`).
     fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// 2 to the power of `x`, subnormals flushed to zero (`ex2.approx.ftz.f32`: relative error at most 2^-22).

@@ -26,6 +26,11 @@ pub fn max(a: f32, b: f32) -> f32 {
     }
 }
 
+/// `max.NaN.f32`: NaN if either operand is; otherwise as [`max`].
+pub fn maximum(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::from_bits(0x7FFF_FFFF) } else { max(a, b) }
+}
+
 /// `ex2.approx.ftz.f32`, here rounded once.
 pub fn exp2(x: f32) -> f32 {
     flush(f64::from(flush(x)).exp2() as f32)
@@ -90,12 +95,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maximum_ignores_nan_and_orders_zeros() {
+    fn the_larger_one_of_zeros_and_of_what_is_no_number() {
         assert_eq!(max(f32::NAN, 1.0), 1.0);
         assert_eq!(max(-2.0, f32::NAN), -2.0);
         assert!(max(f32::NAN, f32::NAN).is_nan());
         assert!(max(-0.0, 0.0).is_sign_positive());
         assert_eq!(max(f32::NEG_INFINITY, -1e30), -1e30);
+        assert!(maximum(f32::NAN, 1.0).is_nan() && maximum(-2.0, f32::NAN).is_nan());
+        assert_eq!(maximum(f32::NEG_INFINITY, -1e30), -1e30);
+        assert!(maximum(-0.0, 0.0).is_sign_positive());
     }
 
     #[test]

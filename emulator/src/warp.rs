@@ -215,6 +215,9 @@ impl Warp for Emu<'_> {
     fn max(self, a: Lanes<f32>, b: Lanes<f32>) -> Lanes<f32> {
         a.zip(b, arithmetic::max)
     }
+    fn maximum(self, a: Lanes<f32>, b: Lanes<f32>) -> Lanes<f32> {
+        a.zip(b, arithmetic::maximum)
+    }
     fn fma(self, a: Lanes<f32>, b: Lanes<f32>, c: Lanes<f32>) -> Lanes<f32> {
         Lanes::from_fn(|i| a.0[i].mul_add(b.0[i], c.0[i]))
     }

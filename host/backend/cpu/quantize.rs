@@ -36,15 +36,20 @@ fn int8(x: f32) -> f32 {
 
 /// What numbers of at most this magnitude are multiplied with to become at most `to`, and the way back.
 fn factors(magnitude: f32, to: f32) -> [f32; 2] {
-    // Beyond this the factor would be no finite float.
-    match magnitude > LEAST {
-        true => [to / magnitude, magnitude * (1.0 / to)],
-        false => [0.0; 2],
+    // The factor of less would be no finite float.
+    match magnitude < LEAST {
+        true => [0.0; 2],
+        false => [to / magnitude, magnitude * (1.0 / to)],
     }
 }
 
 fn magnitude<'a>(values: impl IntoIterator<Item = &'a f32>) -> f32 {
-    values.into_iter().fold(0.0, |largest, x| f32::max(largest, x.abs()))
+    values.into_iter().fold(0.0, |largest, x| maximum(largest, x.abs()))
+}
+
+/// The larger one, or NaN if either is.
+fn maximum(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
 }
 
 /// Rounds values that share a scale, in place.
@@ -190,9 +195,11 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
     };
     for (column, mean) in mean.into_iter().enumerate() {
         let values = || rows.iter().skip(column).step_by(columns).copied();
-        let (highest, lowest) =
-            (values().fold(f32::NEG_INFINITY, f32::max), values().fold(f32::INFINITY, f32::min));
-        let magnitude = f32::max((highest - mean).abs(), (-lowest + mean).abs());
+        let (highest, lowest) = (
+            values().fold(f32::NEG_INFINITY, maximum),
+            values().map(|x| -x).fold(f32::NEG_INFINITY, maximum),
+        );
+        let magnitude = maximum((highest - mean).abs(), (lowest + mean).abs());
         let factors = factors(magnitude, params.v_largest);
         for x in rows.iter_mut().skip(column).step_by(columns) {
             let mut less = [*x - mean];

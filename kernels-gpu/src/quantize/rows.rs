@@ -64,7 +64,7 @@ pub const fn steps(head_dim: usize) -> usize {
     ROWS * lanes(head_dim) / (32 * passes(head_dim))
 }
 
-/// Magnitudes up to this are taken for zero: what brings them to the largest number would be no finite float.
+/// Magnitudes below this are taken for zero: what brings them to the largest number would be no finite float.
 pub const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
 /// The largest e4m3.
@@ -161,7 +161,7 @@ impl<
         let mut largest = warp.splat_f32(0.0);
         for piece in 0..PIECES {
             for c in 0..COLUMNS {
-                largest = warp.max(largest, warp.abs(rows.values[pass][piece][c]));
+                largest = warp.maximum(largest, warp.abs(rows.values[pass][piece][c]));
             }
         }
         warp.select_f32(rows.exist[pass], largest, warp.splat_f32(0.0))
@@ -171,7 +171,7 @@ impl<
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn over_passes(&self, rows: &Prepared<W, PIECES, PASSES>, mut largest: W::F32) -> W::F32 {
         for pass in 0..PASSES {
-            largest = self.warp.max(largest, self.magnitude(rows, pass));
+            largest = self.warp.maximum(largest, self.magnitude(rows, pass));
         }
         largest
     }
@@ -182,22 +182,22 @@ impl<
         let warp = self.warp;
         for log2 in 0..5 {
             if 1 << log2 < count {
-                value = warp.max(value, warp.shuffle_xor(value, 1 << log2));
+                value = warp.maximum(value, warp.shuffle_xor(value, 1 << log2));
             }
         }
         value
     }
 
     /// What numbers of at most this magnitude are multiplied with to become at most `to`, and what those are multiplied with to
-    /// be the numbers again.
+    /// be the numbers again. Both are NaN, or a product of both, where the magnitude is no finite number.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn factors(&self, magnitude: W::F32, to: f32) -> [W::F32; 2] {
         let warp = self.warp;
         let zero = warp.splat_f32(0.0);
-        let some = warp.less_f32(warp.splat_f32(LEAST), magnitude);
+        let none = warp.less_f32(magnitude, warp.splat_f32(LEAST));
         [
-            warp.select_f32(some, warp.divide(warp.splat_f32(to), magnitude), zero),
-            warp.select_f32(some, magnitude * (1.0 / to), zero),
+            warp.select_f32(none, zero, warp.divide(warp.splat_f32(to), magnitude)),
+            warp.select_f32(none, zero, magnitude * (1.0 / to)),
         ]
     }
 
@@ -454,7 +454,7 @@ impl<
             let stores = exists & warp.less(warp.splat(group), warp.splat(1));
             let extreme = |which| {
                 // SAFETY: the caller's, here and below.
-                unsafe { self.of_all_chunks(which, head, column, exists, |a, b| warp.max(a, b)) }
+                unsafe { self.of_all_chunks(which, head, column, exists, |a, b| warp.maximum(a, b)) }
             };
             let mut mean = zero;
             if params.smooth_v != 0 {
@@ -465,7 +465,7 @@ impl<
                 }
             }
             let (highest, lowest) = (extreme(Columns::ValueHighest), extreme(Columns::ValueLowest));
-            let magnitude = warp.max(warp.abs(highest - mean), warp.abs(lowest + mean));
+            let magnitude = warp.maximum(warp.abs(highest - mean), warp.abs(lowest + mean));
             let [factor, scale] = self.factors(magnitude, params.v_largest);
             // SAFETY: see above.
             unsafe { warp.store_global_f32(place + params.v_columns, scale, stores) };
@@ -502,7 +502,7 @@ impl<
             warp.store_shared_f32(base + 4 * warp.warp_id(), value, first_lane);
             warp.sync_threads();
             for other in 0..WARPS as u32 {
-                largest = warp.max(largest, warp.load_shared_f32(base + 4 * other));
+                largest = warp.maximum(largest, warp.load_shared_f32(base + 4 * other));
             }
         }
         warp.sync_threads();

@@ -91,8 +91,9 @@ impl<W: Warp> Cta<'_, W> {
                 }
             } else if params.v_by_columns != 0 {
                 const LEAST: f32 = f32::NEG_INFINITY;
-                let add =
-                    |[sum, highest, lowest]: [_; 3], x| [sum + x, warp.max(highest, x), warp.max(lowest, -x)];
+                let add = |[sum, highest, lowest]: [_; 3], x| {
+                    [sum + x, warp.maximum(highest, x), warp.maximum(lowest, -x)]
+                };
                 let states = self.walk::<E, KINDS>(from, rows, [0.0, LEAST, LEAST], add);
                 self.combine(&states, Columns::ValueSum, (params.smooth_v == 0).into());
             }
@@ -219,7 +220,7 @@ impl<W: Warp> Cta<'_, W> {
                 let next = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| load((group + i).min(self.groups() - 1)));
                 for i in 0..8 {
                     if group + (i as u32) < self.groups() {
-                        all = if s == 0 { all + next[i] } else { warp.max(all, next[i]) };
+                        all = if s == 0 { all + next[i] } else { warp.maximum(all, next[i]) };
                     }
                 }
                 group += 8;
