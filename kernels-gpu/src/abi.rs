@@ -383,8 +383,12 @@ pub struct QuantizeParams {
     pub kv_heads: u32,
     /// Columns, a multiple of 8.
     pub head_dim: u32,
-    /// Bytes of a quantised row: `head_dim` rounded up to 16.
+    /// Bytes of a quantised row of Q or K, and of V where it is not transposed.
     pub row_bytes: u32,
+    /// Columns of it: `head_dim` rounded up to 16, or 64 of NVFP4.
+    pub row_columns: u32,
+    /// Rows of a tile of transposed values, a multiple of 64.
+    pub value_rows: u32,
     /// Chunks of rows that statistics are of, at least 1.
     pub chunks: u32,
     /// Rows of each but the last.
@@ -417,5 +421,5 @@ const _: () = {
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
     assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
     assert!(offset_of!(CombineParams, shift) == 128 && size_of::<CombineParams>() == 144);
-    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 256);
+    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 264);
 };

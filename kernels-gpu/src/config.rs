@@ -1,8 +1,8 @@
 //! What is fixed when a kernel is compiled: its format, its tile, and from them its shared-memory plan.
 
-use cuda_std::swizzle::{CHUNK, LINE};
+use cuda_std::swizzle::LINE;
 
-use crate::format::{Output, Scores, Values};
+use crate::format::{Output, Record, Scores, Values};
 
 /// Target of a build: which PTX a row compiles to, and what it may assume of the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,6 +79,8 @@ pub enum Arithmetic {
     E4m3,
     /// Q and K in 8-bit integers, the others in e4m3, with scales.
     Int8,
+    /// All in e2m1, with a scale in ue4m3 for each 16, and others beside those.
+    NvFp4,
 }
 
 impl Arithmetic {
@@ -92,16 +94,17 @@ impl Arithmetic {
 
     /// Whether its numbers are quantised ones, which have scales.
     pub const fn is_quantized(self) -> bool {
-        matches!(self, Arithmetic::E4m3 | Arithmetic::Int8)
+        matches!(self, Arithmetic::E4m3 | Arithmetic::Int8 | Arithmetic::NvFp4)
     }
 
-    /// The name in kernels' names: `f16`, `bf16`, `e4m3` or `int8`.
+    /// The name in kernels' names: `f16`, `bf16`, `e4m3`, `int8` or `nvfp4`.
     pub const fn name(self) -> &'static str {
         match self {
             Arithmetic::F16 => "f16",
             Arithmetic::Bf16 => "bf16",
             Arithmetic::E4m3 => "e4m3",
             Arithmetic::Int8 => "int8",
+            Arithmetic::NvFp4 => "nvfp4",
         }
     }
 }
@@ -133,11 +136,23 @@ pub trait Config {
     /// Threads of a CTA.
     const THREADS: usize = Self::WARPS * 32;
     /// The query tile, whole.
-    const QUERY: Shape = Shape::new(Self::ROWS, Self::D, Self::Scores::CHUNK);
+    const QUERY: Shape = Shape::new(Self::ROWS, Self::D, Self::Scores::RECORD);
     /// A tile of K, whole.
-    const KEY: Shape = Shape::new(Self::KEYS, Self::D, Self::Scores::CHUNK);
+    const KEY: Shape = Shape::new(Self::KEYS, Self::D, Self::Scores::RECORD);
     /// A tile of V, whole.
-    const VALUE: Shape = Shape::new(Self::KEYS, Self::D, Self::Values::CHUNK);
+    const VALUE: Shape = match Self::Values::TRANSPOSED {
+        false => Shape::new(Self::KEYS, Self::D, Self::Values::RECORD),
+        true => Shape::new(Self::D, Self::KEYS, Self::Values::RECORD),
+    };
+
+    /// The row of V, or of its transposed tiles one below the other, at which the tile of a key begins.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn value_row(key: u32) -> u32 {
+        match Self::Values::TRANSPOSED {
+            false => key,
+            true => key / Self::KEYS as u32 * Self::VALUE.rows as u32,
+        }
+    }
 }
 
 /// How a tile lies in shared memory.
@@ -150,9 +165,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of `rows` rows of `columns` elements, of which `chunk` are 16 bytes.
-    const fn new(rows: usize, columns: usize, chunk: usize) -> Self {
-        Shape { rows, row_bytes: (columns / chunk * CHUNK as usize).next_multiple_of(LINE as usize) }
+    /// Of `rows` rows of `elements` elements.
+    #[inline] // so that modules of kernels do not hold it
+    const fn new(rows: usize, elements: usize, record: Record) -> Self {
+        Shape { rows, row_bytes: record.bytes(elements).next_multiple_of(LINE as usize) }
     }
 
     /// Bytes of the tile.
@@ -213,7 +229,7 @@ pub trait SplitD: Config {
     const SLOTS: usize;
 
     /// Columns of a panel, of Q, K and V alike.
-    const PANEL_COLUMNS: usize = PANEL_ROW / CHUNK as usize * Self::Scores::CHUNK;
+    const PANEL_COLUMNS: usize = Self::Scores::RECORD.of_line();
     /// Panels of a row.
     const PANELS: usize = Self::D / Self::PANEL_COLUMNS;
     /// Bytes of one panel of Q.
@@ -251,5 +267,3 @@ pub trait SplitD: Config {
 pub const PANEL_ROW: usize = LINE as usize;
 /// The same in units of 16 bits, in which tensor maps count whatever elements are.
 pub const PANEL: usize = PANEL_ROW / 2;
-/// Matrix instructions along a panel's row: each takes two chunks.
-pub const PANEL_STEPS: usize = PANEL_ROW / (2 * CHUNK as usize);

@@ -105,10 +105,12 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
 ) where
     W: Warp,
     C: SplitD,
+    C::Values: Values<P<W> = [W::U32; 4]>,
     P: Panels<W, C>,
 {
     const {
-        assert!(C::Scores::CHUNK == C::Values::CHUNK && C::D.is_multiple_of(C::PANEL_COLUMNS));
+        assert!(C::Scores::RECORD.of_line() == C::Values::RECORD.of_line() && !C::Values::TRANSPOSED);
+        assert!(C::D.is_multiple_of(C::PANEL_COLUMNS));
         // By `cp.async`, all threads copy four rows a warp in a pass, and some passes are a panel; the output is stored so too.
         assert!(C::ROWS.is_multiple_of(4 * C::WARPS) && (C::BULK || C::KEYS.is_multiple_of(4 * C::WARPS)));
         assert!(C::KEYS.is_multiple_of(BLOCK));
@@ -116,7 +118,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
         assert!(8 * O * C::KEY_WARPS == C::D);
         // A warp's keys are whole A operands of probabilities, and lie in whole blocks or in one; its columns are whole pairs of
         // B operands.
-        assert!((8 * N).is_multiple_of(2 * C::Values::CHUNK));
+        assert!((8 * N).is_multiple_of(C::Values::STEP));
         assert!((8 * N).is_multiple_of(BLOCK) || BLOCK.is_multiple_of(8 * N) || !C::Scores::SCALED);
         assert!((C::PANEL_COLUMNS / 8 / C::KEY_WARPS).is_multiple_of(2));
     }

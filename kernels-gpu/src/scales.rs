@@ -44,7 +44,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     pub unsafe fn new<C: Config>(warp: W, params: &'a Params, work: &Work, row: u32) -> Self {
-        const { assert!(!C::Values::SCALED || C::KEYS.is_multiple_of(BLOCK) && C::KEYS / BLOCK <= BLOCKS) };
+        const { assert!(!C::Scores::SCALED || C::KEYS.is_multiple_of(BLOCK) && C::KEYS / BLOCK <= BLOCKS) };
         let mut rows = [[warp.splat_f32(1.0); 2]; M];
         if C::Scores::SCALED {
             let base = head(&params.scales.q, work.batch, work.head);
@@ -90,7 +90,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
     pub unsafe fn of_values<C: Config>(&self, key: u32) -> ByBlock<W::F32> {
         let (warp, scales) = (self.warp, &self.params.scales);
         let mut factors = [warp.splat_f32(1.0); BLOCKS];
-        if C::Values::SCALED && scales.v.base != 0 {
+        if C::Values::BLOCK_SCALES && scales.v.base != 0 {
             let base = warp.mul_wide(warp.splat(0), 0) + head(&scales.v, self.batch, self.kv_head);
             for block in 0..C::KEYS / BLOCK {
                 // SAFETY: the caller's.
@@ -178,7 +178,7 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
         tiles: Range<usize>,
     ) {
         let (warp, params, scales) = (self.warp, self.params, &self.params.scales);
-        if !C::Values::SCALED || scales.v_columns == 0 {
+        if !C::Values::COLUMN_SCALES || scales.v_columns == 0 {
             return;
         }
         let (heads, _) = divide(params.q_heads, params.gqa_group);

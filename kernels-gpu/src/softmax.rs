@@ -92,7 +92,7 @@ impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
                     for r in 2 * half..2 * half + 2 {
                         let p = warp.exp2(warp.fma(scores.tiles[m][n][r], scale, offset));
                         scores.tiles[m][n][r] = p;
-                        if !V::SCALED {
+                        if !V::ROUNDED_SUMS {
                             self.sum[m][half] = self.sum[m][half] + p;
                         }
                     }
@@ -207,7 +207,7 @@ impl<W: Warp, V: Values, const M: usize> Softmax<W, V, M> {
             for half in 0..2 {
                 let sum = sums[m][half];
                 let empty = !(warp.less_f32(sum, zero) | warp.less_f32(zero, sum)) & !self.is_nan(sum);
-                let factor = warp.reciprocal(sum) * (self.output_scale / V::ONE);
+                let factor = warp.reciprocal(sum) * (self.output_scale * (V::UNIT / V::ONE));
                 factors[m][half] = warp.select_f32(empty, zero, factor);
                 // By the natural scale, so that the reference does not overflow: it may be a mask's least float.
                 let scale = warp.splat_f32(self.scale_log2 * LN_2);

@@ -91,6 +91,8 @@ impl Kernel {
                 _ if self.arch == Arch::Sm120f => None,
                 Arithmetic::E4m3 | Arithmetic::Int8 if self.f16_sums => Some("8.7"),
                 Arithmetic::E4m3 | Arithmetic::Int8 => Some("8.4"),
+                Arithmetic::NvFp4 if self.arch == Arch::Sm89 => Some("8.1"),
+                Arithmetic::NvFp4 => None,
                 Arithmetic::F16 | Arithmetic::Bf16 => None,
             },
         }
@@ -584,4 +586,28 @@ catalog! {
     /// Spills: as at 768.
     [fwd_e4m3_sm90a_splitd_1024_tma E4m3, fwd_int8_sm90a_splitd_1024_tma Int8]: Sm90a D 1024 rows 32 keys 128 warps 8 plain
         bulk_split_d { key_warps 4 step_panels 2 slots 4 } min_blocks 1 spills 92;
+    [fwd_nvfp4_sm89_persistd_64 DecodedNvFp4]: Sm89 D 64 rows 128 keys 128 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm89_persistd_128 DecodedNvFp4]: Sm89 D 128 rows 128 keys 128 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm89_persistd_192 DecodedNvFp4]: Sm89 D 192 rows 128 keys 128 warps 8 plain
+        persist_d { k_stages 2 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm89_persistd_256 DecodedNvFp4]: Sm89 D 256 rows 128 keys 128 warps 8 plain
+        persist_d { k_stages 1 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm90a_persistd_64_tma DecodedNvFp4]: Sm90a D 64 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm90a_persistd_128_tma DecodedNvFp4]: Sm90a D 128 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm90a_persistd_192_tma DecodedNvFp4]: Sm90a D 192 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm90a_persistd_256_tma DecodedNvFp4]: Sm90a D 256 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm120f_persistd_64_tma ScaledNvFp4]: Sm120f D 64 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm120f_persistd_128_tma ScaledNvFp4]: Sm120f D 128 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm120f_persistd_192_tma ScaledNvFp4]: Sm120f D 192 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm120f_persistd_256_tma ScaledNvFp4]: Sm120f D 256 rows 128 keys 128 warps 8 plain
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
 }

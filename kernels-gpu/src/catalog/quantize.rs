@@ -3,6 +3,7 @@
 use super::{Entry, runs};
 use crate::abi::QuantizeParams;
 use crate::config::Arch;
+use crate::format::nvfp4;
 use crate::quantize::{rows, statistics};
 
 /// What a quantising kernel does.
@@ -12,6 +13,8 @@ pub enum Stage {
     Statistics,
     /// Rows to bytes.
     Rows,
+    /// Rows to NVFP4.
+    NvFp4,
 }
 
 /// What the host knows of a quantising kernel.
@@ -37,7 +40,7 @@ impl Quantize {
     pub const fn threads(&self) -> usize {
         32 * match self.stage {
             Stage::Statistics => statistics::WARPS,
-            Stage::Rows => rows::WARPS,
+            Stage::Rows | Stage::NvFp4 => rows::WARPS,
         }
     }
 
@@ -53,6 +56,7 @@ impl Quantize {
         let (shared_bytes, barriers) = match self.stage {
             Stage::Statistics => (statistics::SHARED_BYTES, statistics::BARRIERS),
             Stage::Rows => (rows::shared_bytes(self.head_dim), rows::BARRIERS),
+            Stage::NvFp4 => (rows::shared_bytes(self.head_dim), rows::NVFP4_BARRIERS),
         };
         Entry {
             name: self.name,
@@ -63,8 +67,8 @@ impl Quantize {
             barriers,
             spill_allowance: 0,
             ptx_version: match self.stage {
-                Stage::Rows if self.arch == Arch::Sm89 => Some("8.1"),
-                Stage::Rows | Stage::Statistics => None,
+                Stage::Rows | Stage::NvFp4 if self.arch == Arch::Sm89 => Some("8.1"),
+                Stage::Rows | Stage::NvFp4 | Stage::Statistics => None,
             },
         }
     }
@@ -90,6 +94,17 @@ macro_rules! quantizes {
     };
 
     (@run Statistics $d:literal) => { statistics::statistics };
+    (@run NvFp4 $d:literal) => { quantizes!(@nvfp4 Additions $d) };
+    (@run NvFp4Instruction $d:literal) => { quantizes!(@nvfp4 Instruction $d) };
+    (@nvfp4 $rounding:ident $d:literal) => {
+        rows::quantize_nvfp4::<
+            _,
+            nvfp4::$rounding,
+            { rows::lanes($d) },
+            { rows::pieces($d) },
+            { rows::passes($d) },
+        >
+    };
     (@run $kind:ident $d:literal) => {
         rows::quantize::<
             _,
@@ -101,6 +116,8 @@ macro_rules! quantizes {
     };
 
     (@stage Statistics) => { Stage::Statistics };
+    (@stage NvFp4) => { Stage::NvFp4 };
+    (@stage NvFp4Instruction) => { Stage::NvFp4 };
     (@stage $kind:ident) => { Stage::Rows };
 
     (@rotated RotatedRows) => { true };
@@ -141,4 +158,13 @@ quantizes! {
     quantize_rotated_256_sm120f: Sm120f RotatedRows D 256 min_blocks 4;
     quantize_rotated_512_sm120f: Sm120f RotatedRows D 512 min_blocks 2;
     quantize_rotated_1024_sm120f: Sm120f RotatedRows D 1024 min_blocks 2;
+    quantize_nvfp4_64_sm89: Sm89 NvFp4 D 64 min_blocks 2;
+    quantize_nvfp4_128_sm89: Sm89 NvFp4 D 128 min_blocks 2;
+    quantize_nvfp4_256_sm89: Sm89 NvFp4 D 256 min_blocks 2;
+    quantize_nvfp4_64_sm90a: Sm90a NvFp4 D 64 min_blocks 2;
+    quantize_nvfp4_128_sm90a: Sm90a NvFp4 D 128 min_blocks 2;
+    quantize_nvfp4_256_sm90a: Sm90a NvFp4 D 256 min_blocks 2;
+    quantize_nvfp4_64_sm120f: Sm120f NvFp4Instruction D 64 min_blocks 2;
+    quantize_nvfp4_128_sm120f: Sm120f NvFp4Instruction D 128 min_blocks 2;
+    quantize_nvfp4_256_sm120f: Sm120f NvFp4Instruction D 256 min_blocks 2;
 }

@@ -12,8 +12,9 @@
 use core::marker::PhantomData;
 
 use cuda_std::Warp;
+use cuda_std::fragment::m16n8k32;
 
-use super::{AsAsked, Element, F16, Recipe, Scores, Values};
+use super::{AsAsked, Dense, Element, F16, Recipe, Record, Scores, Values, first_column};
 use crate::config::Arithmetic;
 use crate::scales::BLOCK;
 use crate::tile::{Place, SharedTile};
@@ -161,8 +162,11 @@ impl<P: Product> Recipe for Int8<P> {
 }
 
 impl<P: Product> Scores for E4m3<P> {
-    const CHUNK: usize = 16;
+    const RECORD: Record = Record::Dense(1);
+    const STEP: usize = m16n8k32::K;
     const SCALED: bool = true;
+    const UNIT: f32 = 1.0;
+    type Fragments = Dense;
     type Sum<W: Warp> = W::F32;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -171,8 +175,9 @@ impl<P: Product> Scores for E4m3<P> {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
-        P::mma(warp, d, a, b);
+    fn mma<W: Warp>(warp: W, [left, right]: &mut [[W::F32; 4]; 2], a: [W::U32; 4], b: [[W::U32; 2]; 2]) {
+        P::mma(warp, left, a, b[0]);
+        P::mma(warp, right, a, b[1]);
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -182,8 +187,11 @@ impl<P: Product> Scores for E4m3<P> {
 }
 
 impl<P> Scores for Int8<P> {
-    const CHUNK: usize = 16;
+    const RECORD: Record = Record::Dense(1);
+    const STEP: usize = m16n8k32::K;
     const SCALED: bool = true;
+    const UNIT: f32 = 1.0;
+    type Fragments = Dense;
     type Sum<W: Warp> = W::U32;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -192,8 +200,9 @@ impl<P> Scores for Int8<P> {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn mma<W: Warp>(warp: W, d: &mut [W::U32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
-        warp.mma_m16n8k32_s8(d, a, b);
+    fn mma<W: Warp>(warp: W, [left, right]: &mut [[W::U32; 4]; 2], a: [W::U32; 4], b: [[W::U32; 2]; 2]) {
+        warp.mma_m16n8k32_s8(left, a, b[0]);
+        warp.mma_m16n8k32_s8(right, a, b[1]);
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -203,19 +212,23 @@ impl<P> Scores for Int8<P> {
 }
 
 impl<P: Product> Values for E4m3<P> {
-    const CHUNK: usize = 16;
+    const RECORD: Record = Record::Dense(1);
+    const TRANSPOSED: bool = false;
+    const STEP: usize = m16n8k32::K;
+    /// Sums of products keep so few bits that each block must be summed by itself.
+    const STEPS: usize = BLOCK / <Self as Values>::STEP;
     const SLACK: f32 = 0.0;
     const ONE: f32 = 448.0;
     const ONE_LOG2: f32 = 8.807_355;
-    const SCALED: bool = true;
-    const STEPS: usize = BLOCK / (2 * <Self as Values>::CHUNK);
+    const UNIT: f32 = 1.0;
+    const ROUNDED_SUMS: bool = true;
+    const BLOCK_SCALES: bool = true;
+    const COLUMN_SCALES: bool = true;
     const QUADS: bool = true;
+    type Place<W: Warp> = Place<W>;
+    type P<W: Warp> = [W::U32; 4];
+    type B<W: Warp> = [W::U32; 2];
     type Sums<W: Warp> = P::Sums<W>;
-
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: [W::U32; 4], b: [W::U32; 2]) {
-        P::mma(warp, d, a, b);
-    }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn begin<W: Warp>(warp: W, _output: [W::F32; 4]) -> P::Sums<W> {
@@ -223,8 +236,14 @@ impl<P: Product> Values for E4m3<P> {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn add<W: Warp>(warp: W, sums: &mut P::Sums<W>, a: [W::U32; 4], b: [W::U32; 2]) {
-        P::add(warp, sums, a, b);
+    fn add<W: Warp>(
+        warp: W,
+        [left, right]: &mut [P::Sums<W>; 2],
+        p: [W::U32; 4],
+        b: [[W::U32; 2]; 2],
+    ) {
+        P::add(warp, left, p, b[0]);
+        P::add(warp, right, p, b[1]);
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -247,9 +266,9 @@ impl<P: Product> Values for E4m3<P> {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn ones<W: Warp>(warp: W) -> [W::U32; 2] {
-        let first = warp.less(warp.lane_id(), warp.splat(4));
-        [warp.select(first, warp.splat(0x3838_3838), warp.splat(0)); 2]
+    fn add_rounded<W: Warp>(warp: W, sums: &mut [W::F32; 4], p: [W::U32; 4]) {
+        const ONES: u32 = 0x3838_3838;
+        P::mma(warp, sums, p, first_column(warp, warp.splat(ONES)));
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

@@ -6,9 +6,9 @@ use crate::abi::Params;
 use crate::config::Config;
 use crate::dropout;
 use crate::epilogue;
-use crate::format::{Output, Scores, Values};
+use crate::format::{Fragments, Output, Values};
 use crate::mask;
-use crate::matmul;
+use crate::matmul::{self, ScoreFragments};
 use crate::pipeline::KeyTiles;
 use crate::scales::WarpScales;
 use crate::schedule::Work;
@@ -37,7 +37,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
     let warp_row = warp.warp_id() * 16 * M as u32;
     // SAFETY: here and below, the caller's.
     let scales = unsafe { WarpScales::<W, M>::new::<C>(warp, params, &work, work.row + warp_row) };
-    let query = tiles.query().place_a(warp, warp_row);
+    let query = ScoreFragments::<C>::place_a(warp, tiles.query(), warp_row);
 
     let mut softmax = Softmax::<W, C::Values, M>::new(warp, params);
     let mut output = Accumulator::<W, M, O>::zero(warp);
@@ -47,9 +47,9 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         let key_scales = unsafe { scales.of_keys::<C, N>(key) };
         let keys = tiles.keys(key);
         let mut sums = matmul::no_sums::<W, C, M, N>(warp);
-        let (keys, steps) = (keys.place_b_by_columns(warp, 0), C::D / (2 * C::Scores::CHUNK));
+        let keys = ScoreFragments::<C>::place_b(warp, keys, 0);
         // SAFETY: the tile has arrived.
-        unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, steps) };
+        unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, C::D) };
         tiles.release_keys(key);
         let mut scores = matmul::scores::<W, C, M, N>(warp, &sums);
         scales.apply::<C, N>(&mut scores, &key_scales);
@@ -65,7 +65,7 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         let values = C::Values::place(warp, tiles.values(), 0);
         for block in 0..matmul::blocks::<C>(C::KEYS) {
             let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, block);
-            if C::Values::SCALED {
+            if C::Values::ROUNDED_SUMS {
                 softmax.add_sums(&matmul::sum_rounded::<W, C, M, N>(warp, &p, block));
             }
             // SAFETY: the tile has arrived.

@@ -8,12 +8,12 @@
 use cuda_std::Warp;
 
 use crate::abi::Params;
-use crate::config::{PANEL_ROW, PANEL_STEPS, SplitD};
+use crate::config::{PANEL_ROW, SplitD};
 use crate::dropout;
 use crate::epilogue;
-use crate::format::{OUTPUT_CHUNK, Output, Values};
+use crate::format::{Fragments, OUTPUT_CHUNK, Output, Values};
 use crate::mask;
-use crate::matmul;
+use crate::matmul::{self, ScoreFragments};
 use crate::pipeline::{Panels, Ring};
 use crate::scales::WarpScales;
 use crate::schedule::Work;
@@ -36,6 +36,7 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
 ) where
     W: Warp,
     C: SplitD,
+    C::Values: Values<P<W> = [W::U32; 4]>,
     P: Panels<W, C>,
 {
     let operands = Operands::new::<C>(params, &work);
@@ -67,10 +68,11 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
             let slot = ring.step(step);
             for i in 0..C::STEP_PANELS {
                 let Some(index) = C::panel(step, i) else { continue };
-                let keys = slot.skip_bytes((i * C::KV_PANEL) as u32).place_b_by_columns(warp, warp_key);
-                let query = panel(index).place_a(warp, warp_row);
+                let keys = slot.skip_bytes((i * C::KV_PANEL) as u32);
+                let keys = ScoreFragments::<C>::place_b(warp, keys, warp_key);
+                let query = ScoreFragments::<C>::place_a(warp, panel(index), warp_row);
                 // SAFETY: see above.
-                unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, PANEL_STEPS) };
+                unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, C::PANEL_COLUMNS) };
             }
         }
 
@@ -91,12 +93,13 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
         }
         softmax.exponentiate(&mut scores);
         dropout::apply::<W, C, M, N>(warp, params, &work, &mut scores, row, key + warp_key);
-        let (panel_keys, chunk_keys) = (C::PANEL_COLUMNS as u32, C::Values::CHUNK as u32);
-        let (p_panel, p_chunk) = (warp_key / panel_keys, warp_key % panel_keys / chunk_keys);
+        let panel_keys = C::PANEL_COLUMNS as u32;
+        let p_chunk = warp_key % panel_keys * 2 / C::Values::STEP as u32;
+        let p_panel = warp_key / panel_keys;
         let to = probabilities.skip_bytes(p_panel * C::Q_PANEL as u32);
         for block in 0..matmul::blocks::<C>(8 * N) {
             let p = matmul::round_probabilities::<W, C, M, N>(warp, &scores, block);
-            if C::Values::SCALED {
+            if C::Values::ROUNDED_SUMS {
                 softmax.add_sums(&matmul::sum_rounded::<W, C, M, N>(warp, &p, block));
             }
             // SAFETY: see above.

@@ -168,14 +168,14 @@ impl<W: Warp, C: BulkPersistD> BulkTiles<W, C> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     fn bring(&self, matrix: Matrix, stage: u32, key: u32) {
-        let map = match matrix {
-            Matrix::K => Params::K_MAP,
-            Matrix::V => Params::V_MAP,
+        let (map, row) = match matrix {
+            Matrix::K => (Params::K_MAP, key),
+            Matrix::V => (Params::V_MAP, C::value_row(key)),
         };
         if key < self.keys {
             let (first, shape) = Self::slots(matrix);
             let (to, full) = (first as u32 + stage * shape.bytes() as u32, self.full(matrix, stage));
-            self.copy(map, shape, to, full, [key, self.kv_head]);
+            self.copy(map, shape, to, full, [row, self.kv_head]);
         }
     }
 

@@ -89,8 +89,8 @@ impl<W: Warp, C: PersistD> KeyTiles<W, C> for Tiles<W, C> {
         self.warp.sync_threads();
         let tile = self.keys_tile();
         // SAFETY: start's; no warp reads the last tile of V any more, nor the last but one of K.
-        unsafe { self.v.copy(C::KEYS, 0, self.values_tile()) };
-        self.v.advance(C::KEYS);
+        unsafe { self.v.copy(C::VALUE.rows, 0, self.values_tile()) };
+        self.v.advance(C::VALUE.rows);
         self.warp.cp_async_commit_group();
         if C::K_STAGES == 2 {
             self.stage = 1 - self.stage;

@@ -3,6 +3,7 @@
 use cuda_std::Warp;
 
 use super::COLUMNS;
+use super::numbers::Numbers;
 use super::rows::Cta;
 use super::statistics::source;
 use crate::abi::{Matrices, QuantizeParams};
@@ -23,7 +24,7 @@ pub(super) struct Block<W: Warp> {
     /// Address of this lane's first chunk of its first row, as it comes, and bytes from one row to the next.
     pub(super) from: W::U64,
     pub(super) row_stride: u32,
-    /// Address of that chunk's bytes.
+    /// Address of that row's numbers, at what of the chunk's place depends on the lane ([`Numbers::lane_place`]).
     pub(super) to: W::U64,
 }
 
@@ -100,7 +101,7 @@ impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES:
 
     /// The first block of a group of a head: of `heads`, whose bytes begin at `to`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn first_block(
+    pub(super) fn first_block<N: Numbers>(
         &self,
         matrices: &Matrices,
         to: u64,
@@ -113,7 +114,7 @@ impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES:
         let (batch, head_of_batch) = divide(head, heads);
         let from = source(matrices, batch, head_of_batch, params).skip_rows(first);
         let row = head as u64 * matrices.rows as u64 + first as u64;
-        let to = warp.mul_wide(self.chunk(0), COLUMNS as u32) + (to + row * params.row_bytes as u64);
+        let to = warp.mul_wide(N::lane_place(warp, self.chunk(0)), 1) + (to + row * params.row_bytes as u64);
         Block {
             number,
             rows: from.rows,

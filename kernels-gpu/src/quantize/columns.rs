@@ -8,6 +8,10 @@ use super::{COLUMNS, Eight, columns_of};
 use crate::abi::Columns;
 use crate::format::Element;
 
+/// Where `S` numbers of each column are in shared memory.
+#[derive(Clone, Copy)]
+pub(super) struct SharedColumns<const S: usize>(u32);
+
 /// Columns that are made at a time: one a thread.
 const AT_A_TIME: usize = 32 * WARPS;
 
@@ -20,14 +24,14 @@ impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES:
     /// Columns that the kernel is made for.
     const WIDTH: usize = COLUMNS * LANES * PIECES;
 
-    /// `S` numbers of each column, by piece of this lane's: `of` makes those of a column, if it exists. Has a barrier.
+    /// `S` numbers of each column in shared memory: `of` makes those of a column, if it exists. Has a barrier.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub(super) unsafe fn by_columns<const S: usize>(
+    pub(super) unsafe fn share_columns<const S: usize>(
         &self,
         base: u32,
         of: impl Fn(W::U32, W::Bool) -> [W::F32; S],
-    ) -> [[Eight<W>; PIECES]; S] {
+    ) -> SharedColumns<S> {
         let warp = self.warp;
         let zero = warp.splat_f32(0.0);
         for turn in 0..Self::WIDTH.div_ceil(AT_A_TIME) as u32 {
@@ -42,17 +46,41 @@ impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES:
             }
         }
         warp.sync_threads();
-        let mut all = [[[zero; COLUMNS]; PIECES]; S];
+        SharedColumns(base)
+    }
+
+    /// Those of this lane's columns, by piece.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    pub(super) unsafe fn own_columns<const S: usize>(
+        &self,
+        shared: SharedColumns<S>,
+    ) -> [[Eight<W>; PIECES]; S] {
+        let mut all = [[[self.warp.splat_f32(0.0); COLUMNS]; PIECES]; S];
         for s in 0..S {
             for piece in 0..PIECES {
-                let place = self.chunk(piece) * (4 * COLUMNS as u32) + (base + (4 * Self::WIDTH * s) as u32);
-                // SAFETY: as above.
-                let [[a, b, c, d], [e, f, g, h]] =
-                    unsafe { [warp.load_shared_x4(place), warp.load_shared_x4(place + 16)] };
-                all[s][piece] = [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word));
+                // SAFETY: the caller's.
+                all[s][piece] = unsafe { self.columns_of_chunk(shared, s, self.chunk(piece)) };
             }
         }
         all
+    }
+
+    /// The `s`th number of each column of a chunk.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    pub(super) unsafe fn columns_of_chunk<const S: usize>(
+        &self,
+        SharedColumns(base): SharedColumns<S>,
+        s: usize,
+        chunk: W::U32,
+    ) -> Eight<W> {
+        let warp = self.warp;
+        let place = chunk * (4 * COLUMNS as u32) + (base + (4 * Self::WIDTH * s) as u32);
+        // SAFETY: the caller's.
+        let [[a, b, c, d], [e, f, g, h]] =
+            unsafe { [warp.load_shared_x4(place), warp.load_shared_x4(place + 16)] };
+        [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word))
     }
 
     /// A column's statistic over all chunks of rows, one after the other.

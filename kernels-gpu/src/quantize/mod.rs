@@ -10,9 +10,11 @@
 
 mod block;
 mod columns;
+mod numbers;
 mod prepared;
 pub mod rows;
 pub mod statistics;
+pub mod transposed;
 
 use cuda_std::Warp;
 

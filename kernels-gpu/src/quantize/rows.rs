@@ -9,10 +9,13 @@ use core::marker::PhantomData;
 use cuda_std::Warp;
 
 use super::block::{Block, Rows};
+use super::columns::SharedColumns;
 use super::prepared::{Change, Prepared};
+use super::numbers::{E4m3, Int8, Numbers, NvFp4, Side};
 use super::{ByColumn, COLUMNS, unpack};
 use crate::abi::{Columns, QuantizeParams};
 use crate::config::Dtype;
+use crate::format::nvfp4::Rounding;
 use crate::format::{Bf16, Element, F16};
 use crate::scales::BLOCK;
 use crate::schedule::divide;
@@ -24,6 +27,9 @@ pub const ROWS: usize = BLOCK / WARPS;
 /// Barriers in the code, for each type of sources: after means for queries, after those for keys, after what is known of columns
 /// of values, and two around what the warps of a block of values tell each other.
 pub const BARRIERS: usize = 2 * 5;
+
+/// The same to NVFP4: after means for queries and keys, and after what is known of columns of values.
+pub const NVFP4_BARRIERS: usize = 2 * 3;
 
 /// Dynamic shared memory of a CTA: a float for each warp, and two for each column.
 #[inline]
@@ -69,9 +75,8 @@ pub const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
 /// The largest e4m3.
 pub const LARGEST_E4M3: f32 = 448.0;
-
-/// That, and the largest integer whose negative is one too.
-const LARGEST: [f32; 2] = [LARGEST_E4M3, 127.0];
+/// The largest integer whose negative is one too.
+pub const LARGEST_INT8: f32 = 127.0;
 
 /// One CTA's work, for head dims of at most `8 LANES PIECES` columns; Q and K are rotated if `ROTATED`. A warp's share of a block is `params.steps` times `PASSES`
 /// times `32 / LANES` rows, of which a step's are in flight together. Steps are counted at run time: unrolled, all of them
@@ -96,10 +101,42 @@ pub unsafe fn quantize<
     // SAFETY: the caller's.
     unsafe {
         match params.source {
-            Dtype::F16 => Cta::<W, F16, LANES, PIECES, PASSES, ROTATED>::new(warp, params).run(),
-            Dtype::Bf16 => Cta::<W, Bf16, LANES, PIECES, PASSES, ROTATED>::new(warp, params).run(),
+            Dtype::F16 => Cta::<W, F16, LANES, PIECES, PASSES, ROTATED>::new(warp, params).to_eight_bits(),
+            Dtype::Bf16 => Cta::<W, Bf16, LANES, PIECES, PASSES, ROTATED>::new(warp, params).to_eight_bits(),
         }
     }
+}
+
+/// As [`quantize`], to NVFP4.
+///
+/// # Safety
+/// As [`quantize`].
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+#[track_caller]
+pub unsafe fn quantize_nvfp4<
+    W: Warp,
+    R: Rounding,
+    const LANES: usize,
+    const PIECES: usize,
+    const PASSES: usize,
+>(
+    warp: W,
+    params: &QuantizeParams,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match params.source {
+            Dtype::F16 => Cta::<W, F16, LANES, PIECES, PASSES, false>::new(warp, params).to_nvfp4::<R>(),
+            Dtype::Bf16 => Cta::<W, Bf16, LANES, PIECES, PASSES, false>::new(warp, params).to_nvfp4::<R>(),
+        }
+    }
+}
+
+/// What a CTA brings to numbers: a group of blocks of a head.
+enum Work {
+    Queries((u32, u32)),
+    Keys((u32, u32)),
+    Values((u32, u32)),
 }
 
 pub(super) struct Cta<
@@ -136,20 +173,45 @@ impl<
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    #[track_caller]
-    unsafe fn run(&self) {
+    fn work(&self) -> Work {
         let (block, params) = (self.warp.block_idx_x(), self.params);
         let (q_blocks, kv_blocks) = (params.q_blocks, params.kv_blocks);
         let (q_ctas, kv_ctas) =
             (params.batch * params.q_heads * q_blocks, params.batch * params.kv_heads * kv_blocks);
+        if block < q_ctas {
+            Work::Queries(divide(block, q_blocks))
+        } else if block - q_ctas < kv_ctas {
+            Work::Keys(divide(block - q_ctas, kv_blocks))
+        } else {
+            Work::Values(divide(block - q_ctas - kv_ctas, kv_blocks))
+        }
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn to_eight_bits(&self) {
+        let integers = self.params.int8 != 0;
         // SAFETY: the caller's, here and below.
         unsafe {
-            if block < q_ctas {
-                self.queries(divide(block, q_blocks));
-            } else if block - q_ctas < kv_ctas {
-                self.keys(divide(block - q_ctas, kv_blocks));
-            } else {
-                self.values(divide(block - q_ctas - kv_ctas, kv_blocks));
+            match self.work() {
+                Work::Queries(which) if integers => self.queries::<Int8>(which),
+                Work::Queries(which) => self.queries::<E4m3>(which),
+                Work::Keys(which) if integers => self.keys::<Int8>(which),
+                Work::Keys(which) => self.keys::<E4m3>(which),
+                Work::Values(which) => self.values(which),
+            }
+        }
+    }
+
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn to_nvfp4<R: Rounding>(&self) {
+        // SAFETY: the caller's, here and below.
+        unsafe {
+            match self.work() {
+                Work::Queries(which) => self.queries::<NvFp4<R>>(which),
+                Work::Keys(which) => self.keys::<NvFp4<R>>(which),
+                Work::Values(which) => self.transposed_values::<R>(which),
             }
         }
     }
@@ -201,28 +263,25 @@ impl<
         ]
     }
 
-    /// Stores a pass's row as bytes. Chunks beyond the last column are zeros.
+    /// Stores a pass's row as numbers. Chunks beyond the last column are zeros.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn store<const INT8: bool>(
+    unsafe fn store<N: Numbers>(
         &self,
         block: &Block<W>,
         rows: &Prepared<W, PIECES, PASSES>,
         pass: usize,
+        side: Side,
         factor: impl Fn(usize, usize) -> W::F32,
     ) {
-        let (warp, row_bytes) = (self.warp, self.params.row_bytes);
+        let (warp, params) = (self.warp, self.params);
         for piece in 0..PIECES {
-            let values = rows.values[pass][piece];
-            let half = |first: usize| {
-                let values = [0, 1, 2, 3].map(|c| values[first + c] * factor(piece, first + c));
-                if INT8 { warp.pack_s8(values) } else { warp.pack_e4m3(values) }
-            };
-            let offset =
-                self.distance(rows.step, pass) as u64 * row_bytes as u64 + (COLUMNS * LANES * piece) as u64;
-            let exists = rows.exist[pass] & self.piece_exists(piece, row_bytes);
+            let values =
+                [0, 1, 2, 3, 4, 5, 6, 7].map(|c| rows.values[pass][piece][c] * factor(piece, c));
+            let row = block.to + self.distance(rows.step, pass) as u64 * params.row_bytes as u64;
+            let exists = rows.exist[pass] & self.piece_exists(piece, params.row_columns);
             // SAFETY: the caller's; what does not exist is not written.
-            unsafe { warp.store_global_x2(block.to + offset, [half(0), half(4)], exists) };
+            unsafe { N::store(warp, row, (self.chunk(0), LANES * piece), values, side, exists) };
         }
     }
 
@@ -245,13 +304,13 @@ impl<
         // SAFETY: the caller's.
         let of = |column, exists| unsafe { [self.mean(Columns::KeySum, kv_head, column, exists)] };
         // SAFETY: the caller's.
-        let [mean] = unsafe { self.by_columns(self.shared_columns(), of) };
+        let [mean] = unsafe { self.own_columns(self.share_columns(self.shared_columns(), of)) };
         mean
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn queries(&self, (head, group): (u32, u32)) {
+    unsafe fn queries<N: Numbers>(&self, (head, group): (u32, u32)) {
         let params = self.params;
         let (batch, q_head) = divide(head, params.q_heads);
         let (group_size, _) = divide(params.q_heads, params.kv_heads);
@@ -262,21 +321,18 @@ impl<
                 0 => self.zeros(),
                 _ => self.mean_key(kv_head),
             };
-            match params.int8 {
-                0 => self.blocks_of_queries::<false>((head, group), &mean),
-                _ => self.blocks_of_queries::<true>((head, group), &mean),
-            }
+            self.blocks_of_queries::<N>((head, group), &mean);
         }
     }
 
     /// A row with a scale each, and its product with the mean key if that is wanted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn blocks_of_queries<const INT8: bool>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
+    unsafe fn blocks_of_queries<N: Numbers>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
         let change = Change { mean: self.zeros(), rotated: ROTATED };
         let first_row = warp.mul_wide(self.first_row(), 4);
-        let mut block = self.first_block(&params.q, params.q8, params.q_heads, which);
+        let mut block = self.first_block::<N>(&params.q, params.q8, params.q_heads, which);
         for _ in 0..block.count(params) {
             for step in 0..self.steps() {
                 // SAFETY: the caller's, here and below.
@@ -295,7 +351,7 @@ impl<
                     magnitudes[pass] = self.largest(self.magnitude(&prepared, pass), LANES);
                 }
                 for pass in 0..PASSES {
-                    let [factor, scale] = self.factors(magnitudes[pass], LARGEST[INT8 as usize]);
+                    let [factor, scale] = self.factors(magnitudes[pass], N::LARGEST);
                     let stores = rows.exist[pass] & warp.less(self.chunk(0), warp.splat(1));
                     let row = block.row + self.distance(step, pass) as u64;
                     let place = first_row + 4 * row;
@@ -307,7 +363,7 @@ impl<
                                 if ROTATED { products[pass] } else { self.product(&rows, pass, mean) };
                             warp.store_global_f32(place + params.q_shift, product, stores);
                         }
-                        self.store::<INT8>(&block, &prepared, pass, |_, _| factor);
+                        self.store::<N>(&block, &prepared, pass, Side::Query, |_, _| factor);
                     }
                 }
             }
@@ -336,7 +392,7 @@ impl<
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn keys(&self, which: (u32, u32)) {
+    unsafe fn keys<N: Numbers>(&self, which: (u32, u32)) {
         // SAFETY: the caller's, here and below.
         unsafe {
             let mean = match self.params.smooth_k {
@@ -344,26 +400,23 @@ impl<
                 _ => self.mean_key(which.0),
             };
             let change = Change { mean, rotated: ROTATED };
-            match self.params.int8 {
-                0 => self.blocks_of_keys::<false>(which, &change),
-                _ => self.blocks_of_keys::<true>(which, &change),
-            }
+            self.blocks_of_keys::<N>(which, &change);
         }
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn blocks_of_keys<const INT8: bool>(&self, which: (u32, u32), change: &Change<W, PIECES>) {
+    unsafe fn blocks_of_keys<N: Numbers>(&self, which: (u32, u32), change: &Change<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
         let blocks = params.k.rows.div_ceil(BLOCK as u32);
         let scale = params.k_scale + 16 * which.0 as u64 * blocks as u64;
         let first_lane = warp.less(warp.lane_id(), warp.splat(1));
-        let mut block = self.first_block(&params.k, params.k8, params.kv_heads, which);
+        let mut block = self.first_block::<N>(&params.k, params.k8, params.kv_heads, which);
         for _ in 0..block.count(params) {
             // SAFETY: the caller's.
             unsafe {
-                self.store_together::<INT8>(&block, change, |magnitude| {
-                    let [factor, back] = self.factors(self.largest(magnitude, 32), LARGEST[INT8 as usize]);
+                self.store_together::<N>(&block, change, |magnitude| {
+                    let [factor, back] = self.factors(self.largest(magnitude, 32), N::LARGEST);
                     let place = warp.mul_wide(warp.splat(warp.warp_id()), 4) + 16 * block.number as u64;
                     warp.store_global_f32(place + scale, back, first_lane);
                     factor
@@ -377,7 +430,7 @@ impl<
     /// lane's. Rows that are not in registers any more are read again, from the first-level cache.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn store_together<const INT8: bool>(
+    unsafe fn store_together<N: Numbers>(
         &self,
         block: &Block<W>,
         change: &Change<W, PIECES>,
@@ -394,12 +447,12 @@ impl<
             }
             let factor = factor(largest);
             for pass in 0..PASSES {
-                self.store::<INT8>(block, &first, pass, |_, _| factor);
+                self.store::<N>(block, &first, pass, Side::Key, |_, _| factor);
             }
             for step in 1..self.steps() {
                 let rows = self.prepared(&self.load(block, step), change);
                 for pass in 0..PASSES {
-                    self.store::<INT8>(block, &rows, pass, |_, _| factor);
+                    self.store::<N>(block, &rows, pass, Side::Key, |_, _| factor);
                 }
             }
         }
@@ -426,11 +479,11 @@ impl<
         let blocks = params.v.rows.div_ceil(BLOCK as u32);
         let scale = params.v_scale + 4 * which.0 as u64 * blocks as u64;
         let first_thread = warp.less(warp.lane_id() + warp.splat(warp.warp_id()), warp.splat(1));
-        let mut block = self.first_block(&params.v, params.v8, params.kv_heads, which);
+        let mut block = self.first_block::<E4m3>(&params.v, params.v8, params.kv_heads, which);
         for _ in 0..block.count(params) {
             // SAFETY: the caller's.
             unsafe {
-                self.store_together::<false>(&block, &change, |magnitude| {
+                self.store_together::<E4m3>(&block, &change, |magnitude| {
                     let magnitude = self.over_warps(self.largest(magnitude, 32));
                     let [factor, back] = self.factors(magnitude, params.v_largest);
                     let place = warp.mul_wide(warp.splat(0), 0) + (scale + 4 * block.number as u64);
@@ -442,12 +495,12 @@ impl<
         }
     }
 
-    /// A scale for each column, and perhaps a mean: the head's first CTA leaves them.
+    /// Of each column of values: its mean if that is to be subtracted, and what its elements are multiplied with then. The head's
+    /// first CTA leaves the means and the way back.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn columns_of_values(&self, which: (u32, u32)) {
+    pub(super) unsafe fn changes_of_values(&self, (head, group): (u32, u32)) -> SharedColumns<2> {
         let (warp, params) = (self.warp, self.params);
-        let (head, group) = which;
         let zero = warp.splat_f32(0.0);
         let of = |column: W::U32, exists: W::Bool| {
             let place = warp.mul_wide(column, 4) + 4 * head as u64 * params.head_dim as u64;
@@ -472,16 +525,25 @@ impl<
             [mean, factor]
         };
         // SAFETY: the caller's.
-        let [mean, factors] = unsafe { self.by_columns(self.shared_columns(), of) };
+        unsafe { self.share_columns(self.shared_columns(), of) }
+    }
+
+    /// A scale for each column, and perhaps a mean.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn columns_of_values(&self, which: (u32, u32)) {
+        let params = self.params;
+        // SAFETY: the caller's.
+        let [mean, factors] = unsafe { self.own_columns(self.changes_of_values(which)) };
         let change = Change { mean, rotated: false };
-        let mut block = self.first_block(&params.v, params.v8, params.kv_heads, which);
+        let mut block = self.first_block::<E4m3>(&params.v, params.v8, params.kv_heads, which);
         for _ in 0..block.count(params) {
             for step in 0..self.steps() {
                 // SAFETY: the caller's.
                 unsafe {
                     let rows = self.prepared(&self.load(&block, step), &change);
                     for pass in 0..PASSES {
-                        self.store::<false>(&block, &rows, pass, |piece, c| factors[piece][c]);
+                        self.store::<E4m3>(&block, &rows, pass, Side::Key, |piece, c| factors[piece][c]);
                     }
                 }
             }

@@ -5,7 +5,7 @@ use cuda_std::swizzle::CHUNK;
 
 use crate::abi::{Matrices, Params};
 use crate::config::Config;
-use crate::format::{OUTPUT_CHUNK, Scores, Values};
+use crate::format::{Record, Scores, Values};
 use crate::schedule::Work;
 
 /// One (batch, head)'s matrix: some rows of `chunks` valid chunks of 16 bytes.
@@ -76,14 +76,17 @@ impl Operands {
     /// Those of `work`.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn new<C: Config>(params: &Params, work: &Work) -> Self {
-        let matrix = |matrices, head, chunk: usize| {
-            GlobalTile::new(matrices, work.batch, head, params.head_dim.div_ceil(chunk as u32))
+        let matrix = |matrices, head, row_bytes: usize| {
+            GlobalTile::new(matrices, work.batch, head, row_bytes as u32 / CHUNK)
         };
+        let columns = params.head_dim as usize;
+        let of_value = if C::Values::TRANSPOSED { C::KEYS } else { columns };
         Operands {
-            q: matrix(&params.q, work.head, C::Scores::CHUNK).skip_rows(work.row),
-            k: matrix(&params.k, work.kv_head, C::Scores::CHUNK).skip_rows(work.first_key),
-            v: matrix(&params.v, work.kv_head, C::Values::CHUNK).skip_rows(work.first_key),
-            o: matrix(&params.o, work.head, OUTPUT_CHUNK).skip_rows(work.row),
+            q: matrix(&params.q, work.head, C::Scores::RECORD.bytes(columns)).skip_rows(work.row),
+            k: matrix(&params.k, work.kv_head, C::Scores::RECORD.bytes(columns)).skip_rows(work.first_key),
+            v: matrix(&params.v, work.kv_head, C::Values::RECORD.bytes(of_value))
+                .skip_rows(C::value_row(work.first_key)),
+            o: matrix(&params.o, work.head, Record::Dense(2).bytes(columns)).skip_rows(work.row),
         }
     }
 }

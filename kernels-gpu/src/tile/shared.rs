@@ -71,26 +71,26 @@ impl<W: Warp> Place<W> {
         self.cursor.at(self.strides, rows as u32, chunks as u32)
     }
 
-    /// A operand: rows from `16 m`, k from the `2 k`th chunk.
+    /// A operand: rows from `16 m`, k from a chunk on.
     ///
     /// # Safety
     /// The operand lies in the tile's shared memory.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub unsafe fn load_a(&self, warp: W, m: usize, k: usize) -> [W::U32; 4] {
+    pub unsafe fn load_a(&self, warp: W, m: usize, chunk: usize) -> [W::U32; 4] {
         // SAFETY: the caller's.
-        unsafe { warp.load_matrix_x4(self.at(16 * m, 2 * k)) }
+        unsafe { warp.load_matrix_x4(self.at(16 * m, chunk)) }
     }
 
-    /// Two B operands: columns from `16 n`, k from the `2 k`th chunk.
+    /// Two B operands: columns from `16 n`, k from a chunk on.
     ///
     /// # Safety
     /// The operands lie in the tile's shared memory.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub unsafe fn load_b(&self, warp: W, n: usize, k: usize) -> [[W::U32; 2]; 2] {
+    pub unsafe fn load_b(&self, warp: W, n: usize, chunk: usize) -> [[W::U32; 2]; 2] {
         // SAFETY: the caller's.
-        let [a, b, c, d] = unsafe { warp.load_matrix_x4(self.at(16 * n, 2 * k)) };
+        let [a, b, c, d] = unsafe { warp.load_matrix_x4(self.at(16 * n, chunk)) };
         [[a, b], [c, d]]
     }
 }

@@ -4,13 +4,57 @@
 //! What is here is arithmetic: from floats to codes and scales, with the same bits on every machine, and back to f16, for machines
 //! that multiply no e2m1.
 
+use super::{BlockScaled, Plain};
+
+mod decoded;
+mod products;
+mod scaled;
+
+pub use products::{LARGEST, NvFp4, Product};
+
+/// [`NvFp4`] by block-scaled instructions.
+pub type ScaledNvFp4 = NvFp4<BlockScaled>;
+
+/// [`NvFp4`] in f16, to which all of its numbers are decoded: the same products.
+pub type DecodedNvFp4 = NvFp4<Plain>;
+
+
 use cuda_std::Warp;
+use cuda_std::fragment::m16n8k64;
+use cuda_std::swizzle::LINE;
 
 /// Numbers that share a scale.
-pub const BLOCK: usize = cuda_std::fragment::m16n8k64::BLOCK;
+pub const BLOCK: usize = m16n8k64::BLOCK;
+
+/// Elements of a line of 128 bytes: see [`row_bytes`].
+pub const LINE_ELEMENTS: usize = 3 * m16n8k64::K;
+
+/// Bytes of a line's first two chunks, which hold its scales.
+pub const HEADER: usize = 32;
+
+/// Bytes of a row of so many elements, in lines of 128 bytes that each stand by themselves: two chunks of scales, then as many of
+/// elements as there are steps of k. The last line ends with its last step.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub const fn row_bytes(elements: usize) -> usize {
+    let (lines, rest) = (elements / LINE_ELEMENTS, elements % LINE_ELEMENTS);
+    LINE as usize * lines + if rest == 0 { 0 } else { HEADER + rest.next_multiple_of(m16n8k64::K) / 2 }
+}
 
 /// The largest e2m1.
 pub const MAX: f32 = 6.0;
+
+/// The row of transposed V that a column of it is: in an accumulator four neighbouring columns are then a lane's.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub const fn value_row(column: usize) -> usize {
+    column / 16 * 16 + column % 2 * 8 + column % 16 / 2
+}
+
+/// The key of a tile that is the `k`th element of a row of transposed V.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub const fn value_key(k: usize) -> usize {
+    let (t, e) = (k % 32 / 8, k % 8);
+    k / 32 * 32 + e / 2 * 8 + t * 2 + e % 2
+}
 
 /// What numbers of [`decode`] and [`scaled`] are to be multiplied with: 2^14.
 pub const DECODED_UNIT: f32 = 16384.0;
@@ -63,6 +107,26 @@ fn code<W: Warp>(warp: W, x: W::F32) -> W::U32 {
     let is_nan = warp.less(warp.splat(f32::INFINITY.to_bits()), warp.bits_from_float(magnitude));
     let sign = (warp.bits_from_float(x) >> 28) & 8;
     code | warp.select(is_nan, warp.splat(0), sign)
+}
+
+/// The e2m1 nearest to `x`, which is not negative: as [`Additions`] rounds.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn rounded<W: Warp>(warp: W, x: W::F32) -> W::F32 {
+    // Half a unit's worth of the last bit, as above.
+    let large = |x: f32| warp.splat_f32(x);
+    let below = |bound: f32| warp.less_f32(x, warp.splat_f32(bound));
+    let beyond_2 = warp.select_f32(below(4.0), large(8_388_608.0), large(16_777_216.0));
+    let added = warp.select_f32(below(2.0), large(4_194_304.0), beyond_2);
+    let clamped = warp.select_f32(below(MAX), x, large(MAX));
+    (clamped + added) - added
+}
+
+/// The largest magnitude of eight numbers.
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
+pub fn largest<W: Warp>(warp: W, values: [W::F32; 8]) -> W::F32 {
+    let [a, b, c, d, e, f, g, h] = values.map(|x| warp.abs(x));
+    let four = |a, b, c, d| warp.maximum(warp.maximum(a, b), warp.maximum(c, d));
+    warp.maximum(four(a, b, c, d), four(e, f, g, h))
 }
 
 /// The scales of four blocks, from their largest magnitudes: what makes these 6, rounded to nearest even, at most 448. Byte `i` is
