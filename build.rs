@@ -3,9 +3,9 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `FFPA_BUILD_ARCH` | architectures: some of `89,90a,120f` | all three |
-//! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8` | `all` |
+//! | `FFPA_BUILD_EXT` | families: `all`, `none`, or some of `native,fp8,nvfp4` | `all` |
 //! | `FFPA_BUILD_HEADDIM` | head dims of native kernels: `default`, `all` (every multiple of 64), or numbers that the catalog has | `default` |
-//! | `ENABLE_FFPA_QUANT_SPLIT_D` | `1`: quantised kernels for head dims above 224, to 1024, too; `0`: not | `0` |
+//! | `ENABLE_FFPA_QUANT_SPLIT_D` | `1`: quantised kernels for head dims above their windows (FP8 224, NVFP4 256), to 1024, too; `0`: not | `0` |
 //! | `FFPA_BUILD_MMA` | matrix instructions, of kernels that differ in nothing else: `block-scaled` or `plain` | `block-scaled` |
 
 use std::error::Error;
@@ -13,10 +13,9 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 use ffpa_kernels_gpu::catalog::{
-    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZED_WINDOW, QUANTIZES,
-    Quantize, Stage,
+    CATALOG, COMBINES, Combine, Copies, DEFAULT_HEAD_DIMS, Entry, Kernel, QUANTIZES, Quantize, Stage,
 };
-use ffpa_kernels_gpu::config::Arch;
+use ffpa_kernels_gpu::config::{Arch, Family};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -53,10 +52,9 @@ fn chosen() -> Result<Vec<Entry>, String> {
     let archs = list("FFPA_BUILD_ARCH", &["89", "90a", "120f"])?;
     let families = match variable("FFPA_BUILD_EXT").as_deref() {
         Some("none") => Vec::new(),
-        Some("all") | None => FAMILIES.map(str::to_string).to_vec(),
-        Some(_) => list("FFPA_BUILD_EXT", &FAMILIES)?,
+        _ => list("FFPA_BUILD_EXT", &Family::ALL.map(Family::name))?,
     };
-    let has = |quantized: bool| families.iter().any(|family| family == FAMILIES[usize::from(quantized)]);
+    let has = |family: Family| families.iter().any(|name| name == family.name());
     let native = CATALOG.iter().filter(|kernel| !kernel.arithmetic.is_quantized());
     let mut compiled: Vec<usize> = native.map(|kernel| kernel.head_dim).collect();
     compiled.sort_unstable();
@@ -70,9 +68,9 @@ fn chosen() -> Result<Vec<Entry>, String> {
             list("FFPA_BUILD_HEADDIM", &known)?.iter().filter_map(|d| d.parse().ok()).collect()
         }
     };
-    let window = match variable("ENABLE_FFPA_QUANT_SPLIT_D").as_deref() {
-        Some("1") => usize::MAX,
-        Some("0") | None => QUANTIZED_WINDOW,
+    let beyond_windows = match variable("ENABLE_FFPA_QUANT_SPLIT_D").as_deref() {
+        Some("1") => true,
+        Some("0") | None => false,
         Some(value) => return Err(format!("ENABLE_FFPA_QUANT_SPLIT_D has {value:?}; known are 0, 1")),
     };
     let block_scaled = match variable("FFPA_BUILD_MMA").as_deref() {
@@ -86,24 +84,30 @@ fn chosen() -> Result<Vec<Entry>, String> {
     };
     let wanted = |arch: Arch| archs.iter().any(|a| a == arch.target().trim_start_matches("sm_"));
     let kernels = CATALOG.iter().filter(|kernel| {
-        let quantized = kernel.arithmetic.is_quantized();
-        let fits = if quantized { kernel.head_dim <= window } else { head_dims.contains(&kernel.head_dim) };
-        has(quantized) && fits && multiplies(kernel)
+        let family = kernel.arithmetic.family();
+        let fits = match family {
+            Family::Native => head_dims.contains(&kernel.head_dim),
+            _ => beyond_windows || kernel.head_dim <= family.window(),
+        };
+        has(family) && fits && multiplies(kernel)
     });
     let combines = COMBINES.iter().filter(|_| !families.is_empty()).map(Combine::entry);
     // Of those that take whole rows of the window, the narrowest is enough.
-    let enough = |other: &Quantize| other.stage == Stage::Rows && other.head_dim >= window;
-    let wider = |quantize: &Quantize| {
-        let narrower = |other: &Quantize| other.head_dim < quantize.head_dim;
-        quantize.stage == Stage::Rows && QUANTIZES.iter().any(|other| enough(other) && narrower(other))
+    let needed = |quantize: &&Quantize| {
+        let serves = |family: &Family| has(*family) && quantize.serves(*family);
+        let wider = |family: Family| {
+            let enough = |other: &Quantize| {
+                other.stage == quantize.stage
+                    && (family.window()..quantize.head_dim).contains(&other.head_dim)
+            };
+            quantize.stage != Stage::Statistics && !beyond_windows && QUANTIZES.iter().any(enough)
+        };
+        Family::ALL.into_iter().filter(serves).any(|family| !wider(family))
     };
-    let quantizes = QUANTIZES.iter().filter(|quantize| has(true) && !wider(quantize)).map(Quantize::entry);
+    let quantizes = QUANTIZES.iter().filter(needed).map(Quantize::entry);
     let entries = kernels.map(Kernel::entry).chain(combines).chain(quantizes);
     Ok(entries.filter(|entry| wanted(entry.arch)).collect())
 }
-
-/// The families, by name: native kernels first.
-const FAMILIES: [&str; 2] = ["native", "fp8"];
 
 /// A variable, if it is set and not empty.
 fn variable(name: &str) -> Option<String> {

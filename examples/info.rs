@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ffpa::{BuildInfo, Dtype, Engine, Error, Family, Problem, plan};
+use ffpa::{BuildInfo, Dtype, Engine, Error, Problem, plan};
 
 fn main() {
     let build = BuildInfo::current();
@@ -18,7 +18,7 @@ fn main() {
     println!("\nkernels (architecture, family, what they multiply: head dims)");
     let mut rows: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for kernel in &build.kernels {
-        let family = Family::of(kernel.arithmetic).map_or("?", Family::name);
+        let family = kernel.arithmetic.family().name();
         rows.entry((kernel.arch, family, kernel.arithmetic.name())).or_default().push(kernel.head_dim);
     }
     for ((arch, family, arithmetic), head_dims) in &rows {

@@ -2,21 +2,17 @@
 //!
 //! Both stay aligned to the bottom right: the early rows on the keys that the last of them sees, the late ones on all keys.
 
-use crate::element::InputType;
 use crate::precision::{Fp8, Precision};
 use crate::problem::Problem;
 
 impl Problem {
     /// How many of each head's rows, from the first on, are computed in the tensors' own type although others are not.
     pub(crate) fn native_rows(&self) -> usize {
-        let rows = match (self.input, self.precision) {
-            (InputType::Sixteen(_), Precision::Fp8(recipe)) => match recipe.native_rows {
-                Some(rows) => rows,
-                // Row r sees r + 1 + kv_len - q_len keys.
-                None if self.causal => (Fp8::FEW_KEYS + self.q_len).saturating_sub(self.kv_len),
-                None => 0,
-            },
-            _ => 0,
+        let rows = match self.precision.native_rows() {
+            Some(rows) => rows,
+            // Row r sees r + 1 + kv_len - q_len keys.
+            None if self.causal => (Fp8::FEW_KEYS + self.q_len).saturating_sub(self.kv_len),
+            None => 0,
         };
         rows.min(self.q_len)
     }

@@ -76,7 +76,7 @@ pub use merge::{Partial, merge_lse};
 pub use nvfp4::{E2m1x2, Ue4m3};
 pub use options::ForwardOptions;
 pub use plan::{Plan, plan};
-pub use precision::{Family, Fp8, Precision, ScoreNumbers, ValueScales};
+pub use precision::{Family, Fp8, NvFp4, Precision, ScoreNumbers, ValueScales};
 pub use problem::{MaskOperand, Operand, Problem, ScaleOperand};
 pub use quantization::Quantization;
 pub use refusal::Refusal;

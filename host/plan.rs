@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::packing::{QuerySide, scale};
 use crate::precision::Precision;
 use crate::problem::{MaskOperand, Operand, Problem};
-use crate::quantization::{self, Quantization, row_bytes};
+use crate::quantization::{self, Quantization};
 use crate::refusal::Refusal;
 use crate::select::select;
 use crate::tensor_map::check_strides;
@@ -130,7 +130,7 @@ fn plan_alike(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Resu
         scale if !(scale * std::f32::consts::LOG2_E).is_finite() => (scale, std::f32::consts::LOG2_E),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
-    let quantization = Quantization::of(problem, device, build)?;
+    let quantization = Quantization::of(problem, kernel.head_dim, device, build)?;
     let (q, k, v) = match problem.precision {
         Precision::Native => {
             let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
@@ -139,9 +139,15 @@ fn plan_alike(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Resu
         }
         // What quantising leaves.
         _ => {
-            let bytes = row_bytes(problem.head_dim);
-            let kv = quantization::contiguous(bytes, problem.kv_heads, problem.kv_len);
-            (quantization::contiguous(bytes, side.heads, side.rows), kv, kv)
+            let matrices = |elements, heads, rows| {
+                quantization::contiguous(kernel.arithmetic.record().bytes(elements), heads, rows)
+            };
+            let (d, [value_rows, _]) = (problem.head_dim, kernel.value_rows(problem.kv_len));
+            (
+                matrices(d, side.heads, side.rows),
+                matrices(d, problem.kv_heads, problem.kv_len),
+                matrices(kernel.value_elements(d), problem.kv_heads, value_rows),
+            )
         }
     };
     let params = Params {
@@ -295,7 +301,7 @@ impl fmt::Display for Plan {
                 writeln!(f, "  {} walks over the columns of K and V: {grid} CTAs", kernel.name)?;
             }
             let (kernel, grid) = quantization.rows;
-            writeln!(f, "  {} brings Q, K and V to eight bits: {grid} CTAs", kernel.name)?;
+            writeln!(f, "  {} brings Q, K and V to {}: {grid} CTAs", kernel.name, self.kernel.arithmetic.family().name().to_uppercase())?;
         }
         let copies = match k.copies {
             Copies::Async => "",

@@ -262,11 +262,11 @@ impl Problem {
         }
     }
 
-    /// What kernels compute in; `None` where there are none yet.
-    pub(crate) fn arithmetic(&self) -> Option<Arithmetic> {
+    /// What kernels compute in.
+    pub(crate) fn arithmetic(&self) -> Arithmetic {
         match self.input {
             InputType::Sixteen(dtype) => self.precision.arithmetic(dtype),
-            InputType::F8E4M3 => Some(Arithmetic::E4m3),
+            InputType::F8E4M3 => Arithmetic::E4m3,
         }
     }
 

@@ -2,7 +2,9 @@
 
 use ffpa_kernels_gpu::abi::{Columns, Matrices, Params, QuantizeParams, Scale, Scales};
 use ffpa_kernels_gpu::catalog::{Quantize, Stage};
-use ffpa_kernels_gpu::format::F16_SUMS_LARGEST;
+use ffpa_kernels_gpu::config::Arithmetic;
+use ffpa_kernels_gpu::format::{F16_SUMS_LARGEST, nvfp4};
+use ffpa_kernels_gpu::quantize::transposed::KEYS;
 use ffpa_kernels_gpu::quantize::{CHUNKS, rows};
 use ffpa_kernels_gpu::scales::BLOCK;
 
@@ -10,7 +12,7 @@ use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
 use crate::plan::{MAX_GRID, from_row, matrices};
-use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
+use crate::precision::{Fp8, NvFp4, Precision, ValueScales};
 use crate::problem::Problem;
 use crate::refusal::Refusal;
 
@@ -58,14 +60,55 @@ struct Layout {
     columns: u64,
 }
 
+/// What a precision asks of quantising kernels.
+#[derive(Clone, Copy)]
+struct Recipe {
+    stage: Stage,
+    smooth_k: bool,
+    rotation: bool,
+    v_by_columns: bool,
+    smooth_v: bool,
+    v_largest: f32,
+    /// Rows of Q and K end with a multiple of so many columns.
+    columns_multiple: usize,
+}
+
+impl Recipe {
+    fn of(precision: Precision) -> Option<Self> {
+        match precision {
+            Precision::Native => None,
+            Precision::Fp8(Fp8 { smooth_k, rotation, value_scales, f16_sums, .. }) => Some(Recipe {
+                stage: Stage::Rows,
+                smooth_k,
+                rotation,
+                v_by_columns: matches!(value_scales, ValueScales::Channel { .. }),
+                smooth_v: value_scales == ValueScales::Channel { smooth: true },
+                v_largest: if f16_sums { F16_SUMS_LARGEST } else { rows::LARGEST_E4M3 },
+                columns_multiple: 16,
+            }),
+            Precision::NvFp4(NvFp4 { smooth_k, smooth_v, .. }) => Some(Recipe {
+                stage: Stage::NvFp4,
+                smooth_k,
+                rotation: false,
+                v_by_columns: true,
+                smooth_v,
+                v_largest: nvfp4::LARGEST,
+                columns_multiple: 64,
+            }),
+        }
+    }
+}
+
 impl Quantization {
-    /// That of a problem, if its precision is not the tensors' own and it has anything to compute.
+    /// That of a problem, if its precision is not the tensors' own and it has anything to compute, for a kernel of a compiled head
+    /// dim.
     pub(crate) fn of(
         problem: &Problem,
+        compiled: usize,
         device: &DeviceInfo,
         build: &BuildInfo,
     ) -> Result<Option<Self>, Error> {
-        let Precision::Fp8(recipe) = problem.precision else { return Ok(None) };
+        let Some(recipe) = Recipe::of(problem.precision) else { return Ok(None) };
         if [problem.batch, problem.q_heads, problem.q_len].contains(&0) {
             return Ok(None);
         }
@@ -73,7 +116,7 @@ impl Quantization {
             let nearness = |quantize: &Quantize| device.nearness(quantize.arch);
             let fits = |quantize: &&'static Quantize| {
                 quantize.stage == stage
-                    && quantize.rotated == (stage == Stage::Rows && recipe.rotation)
+                    && quantize.rotated == (stage != Stage::Statistics && recipe.rotation)
                     && quantize.head_dim >= problem.head_dim
                     && nearness(quantize).is_some()
             };
@@ -86,10 +129,13 @@ impl Quantization {
         };
         let chunks = problem.kv_len.div_ceil(LEAST_CHUNK).clamp(1, CHUNKS as usize);
         let enough = ENOUGH_CTAS * device.multiprocessors as usize;
-        let group_blocks = GROUP_BLOCKS.into_iter().find(|&blocks| row_ctas(problem, blocks) >= enough);
-        let group_blocks = group_blocks.unwrap_or(1);
-        let mut params = params(problem, recipe, chunks, group_blocks);
-        let rows = kernel(Stage::Rows)?;
+        // Whole tiles of transposed values.
+        let whole = |&blocks: &usize| recipe.stage != Stage::NvFp4 || (BLOCK * blocks).is_multiple_of(KEYS);
+        let mut several = GROUP_BLOCKS.into_iter().filter(whole);
+        let least = several.clone().last().unwrap_or(1);
+        let group_blocks = several.find(|&blocks| row_ctas(problem, blocks) >= enough).unwrap_or(least);
+        let mut params = params(problem, recipe, chunks, group_blocks, compiled);
+        let rows = kernel(recipe.stage)?;
         params.steps = rows.steps() as u32;
         let statistics = match params.smooth_k != 0 || params.v_by_columns != 0 {
             true => {
@@ -187,22 +233,24 @@ pub(crate) fn contiguous(row_bytes: usize, heads: usize, rows: usize) -> Matrice
     matrices([heads.saturating_mul(head), head, row_bytes], rows)
 }
 
-/// Bytes of a quantised row.
-pub(crate) fn row_bytes(head_dim: usize) -> usize {
-    head_dim.next_multiple_of(16)
-}
-
 /// Columns of such rows that are rotated together: the largest power of two that divides their number.
 fn rotated_columns(head_dim: usize) -> u32 {
     1 << head_dim.trailing_zeros()
 }
 
-fn params(problem: &Problem, recipe: Fp8, chunks: usize, group_blocks: usize) -> QuantizeParams {
+fn params(
+    problem: &Problem,
+    recipe: Recipe,
+    chunks: usize,
+    group_blocks: usize,
+    compiled: usize,
+) -> QuantizeParams {
     let [q, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     // Without keys nothing has statistics.
     let keys = problem.kv_len > 0;
     let rotated_columns = if recipe.rotation { rotated_columns(problem.head_dim) } else { 0 };
-    let v_by_columns = keys && matches!(recipe.value_scales, ValueScales::Channel { .. });
+    let v_by_columns = keys && recipe.v_by_columns;
+    let d = problem.head_dim;
     QuantizeParams {
         q: from_row(problem.first_row, matrices(q, problem.q_len)),
         k: matrices(k, problem.kv_len),
@@ -218,16 +266,18 @@ fn params(problem: &Problem, recipe: Fp8, chunks: usize, group_blocks: usize) ->
         q_shift: 0,
         columns: 0,
         source: problem.dtype,
-        int8: (recipe.scores == ScoreNumbers::Int8).into(),
+        int8: (problem.arithmetic() == Arithmetic::Int8).into(),
         smooth_k: (keys && recipe.smooth_k).into(),
-        smooth_v: (v_by_columns && recipe.value_scales == ValueScales::Channel { smooth: true }).into(),
+        smooth_v: (v_by_columns && recipe.smooth_v).into(),
         v_by_columns: v_by_columns.into(),
-        v_largest: if recipe.f16_sums { F16_SUMS_LARGEST } else { rows::LARGEST_E4M3 },
+        v_largest: recipe.v_largest,
         batch: problem.batch as u32,
         q_heads: problem.q_heads as u32,
         kv_heads: problem.kv_heads as u32,
         head_dim: problem.head_dim as u32,
-        row_bytes: row_bytes(problem.head_dim) as u32,
+        row_bytes: problem.arithmetic().record().bytes(d) as u32,
+        row_columns: d.next_multiple_of(recipe.columns_multiple) as u32,
+        value_rows: compiled as u32,
         chunks: chunks as u32,
         // Whole passes of all threads.
         chunk_rows: problem.kv_len.div_ceil(chunks).next_multiple_of(BLOCK) as u32,
@@ -247,6 +297,10 @@ fn layout(problem: &Problem, params: &QuantizeParams) -> (Layout, usize) {
     let (q_rows, kv_rows) = (q_heads * problem.q_len, kv_heads * problem.kv_len);
     let blocks = kv_heads * problem.kv_len.div_ceil(BLOCK);
     let row_bytes = params.row_bytes as usize;
+    let value_bytes = match problem.arithmetic() {
+        Arithmetic::NvFp4 => kv_heads * problem.kv_len.div_ceil(KEYS) * params.value_rows as usize * nvfp4::row_bytes(KEYS),
+        _ => kv_rows * row_bytes,
+    };
     let columns = kv_heads * problem.head_dim;
     let mut end = 0_usize;
     let mut take = |bytes: usize| {
@@ -257,7 +311,7 @@ fn layout(problem: &Problem, params: &QuantizeParams) -> (Layout, usize) {
     let layout = Layout {
         q: take(q_rows * row_bytes),
         k: take(kv_rows * row_bytes),
-        v: take(kv_rows * row_bytes),
+        v: take(value_bytes),
         q_scale: take(4 * q_rows),
         k_scale: take(4 * rows::WARPS * blocks),
         v_scale: take(4 * blocks),

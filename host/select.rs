@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use ffpa_kernels_gpu::catalog::{CATALOG, Copies, Kernel};
+use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
@@ -24,24 +24,23 @@ pub(crate) fn select(
     check_device(device, build)?;
     let family = problem.family();
     let runs = |kernel: &&'static Kernel| {
-        Some(kernel.arithmetic) == problem.arithmetic()
+        kernel.arithmetic == problem.arithmetic()
             && kernel.f16_sums == problem.precision.f16_sums()
             && kernel.shared_bytes <= device.shared_bytes
             && device.nearness(kernel.arch).is_some()
     };
     let kernels: Vec<_> = build.kernels.iter().copied().filter(runs).collect();
     if kernels.is_empty() {
-        let of_family = |kernel: &&'static Kernel| Family::of(kernel.arithmetic) == Some(family);
+        let of_family = |kernel: &&'static Kernel| kernel.arithmetic.family() == family;
         let reason = match build.kernels.iter().any(of_family) {
             true if problem.precision.f16_sums() => {
                 "its kernels with f16 sums are those of sm_89; rebuild with 89 in FFPA_BUILD_ARCH, or ask for f32 sums".into()
             }
             true => format!("this build has no such kernels for {}", device.name),
-            false if CATALOG.iter().any(|kernel| of_family(&kernel)) => {
+            false => {
                 "this build has none of its kernels; rebuild with FFPA_BUILD_EXT and FFPA_BUILD_HEADDIM at their defaults"
                     .into()
             }
-            false => "there are no such kernels yet".into(),
         };
         return Err(Error::FamilyUnavailable { family, reason });
     }

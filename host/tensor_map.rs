@@ -4,9 +4,7 @@ use ffpa_kernels_gpu::abi::{Matrices, Params, TensorMap, TensorMaps};
 use ffpa_kernels_gpu::catalog::{Copies, Kernel};
 use ffpa_kernels_gpu::config::PANEL;
 
-use crate::precision::Precision;
 use crate::problem::Problem;
-use crate::quantization::row_bytes;
 use crate::refusal::Refusal;
 
 /// The largest stride of a tensor map, in bytes: a multiple of 16 below 2^40.
@@ -50,17 +48,15 @@ fn tensors(kernel: &Kernel, problem: &Problem, params: &Params) -> [Option<Tenso
         return [None; 3];
     }
     // Copies only move elements: they may count in units of 16 bits whatever these hold.
-    let columns = match problem.precision {
-        Precision::Native => problem.head_dim * problem.input.bytes() / 2,
-        _ => row_bytes(problem.head_dim) / 2,
-    };
-    let tensor = |matrices: &Matrices, heads: usize, box_rows: usize| {
+    let tensor = |matrices: &Matrices, heads: usize, elements: usize, box_rows: usize| {
+        let columns = kernel.arithmetic.record().bytes(elements) / 2;
         Tensor::new(matrices, [problem.batch, heads, columns], box_rows)
     };
+    let (d, [_, value_rows]) = (problem.head_dim, kernel.value_rows(problem.kv_len));
     [
-        tensor(&params.q, params.q_heads as usize, kernel.rows),
-        tensor(&params.k, problem.kv_heads, kernel.keys),
-        tensor(&params.v, problem.kv_heads, kernel.keys),
+        tensor(&params.q, params.q_heads as usize, d, kernel.rows),
+        tensor(&params.k, problem.kv_heads, d, kernel.keys),
+        tensor(&params.v, problem.kv_heads, kernel.value_elements(d), value_rows),
     ]
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use ffpa::{Arch, Dtype, Fp8, Precision, ScoreNumbers, ValueScales};
+use ffpa::{Arch, Dtype, Fp8, NvFp4, Precision, ScoreNumbers, ValueScales};
 
 /// Computes fused attention forward on tensors from a safetensors file.
 #[derive(Parser)]
@@ -122,7 +122,7 @@ impl Arguments {
         match self.family {
             FamilyArgument::Native => Precision::Native,
             FamilyArgument::Fp8 => Precision::Fp8(self.fp8()),
-            FamilyArgument::Nvfp4 => Precision::NvFp4,
+            FamilyArgument::Nvfp4 => Precision::NvFp4(self.nvfp4()),
         }
     }
 
@@ -141,18 +141,28 @@ impl Arguments {
         .with_f16_sums(self.sums == Some(SumArgument::F16))
     }
 
-    /// An argument that was given and that the family does not take.
-    pub fn misplaced(&self) -> Option<&'static str> {
-        let of_fp8 = [
-            ("--qk", self.qk.is_some()),
-            ("--smooth-k", self.smooth_k.is_some()),
-            ("--rotate", self.rotate),
-            ("--v-scale", self.v_scale.is_some()),
-            ("--sums", self.sums.is_some()),
-            ("--hybrid", self.hybrid.is_some()),
+    fn nvfp4(&self) -> NvFp4 {
+        let nvfp4 = self.hybrid.map_or(NvFp4::default(), |rows| NvFp4::default().with_native_rows(rows));
+        nvfp4.with_smooth_k(self.smooth_k != Some(Switch::Off))
+    }
+
+    /// An argument that was given and that the family does not take, and the families that do.
+    pub fn misplaced(&self) -> Option<(&'static str, &'static str)> {
+        const FP8: &[FamilyArgument] = &[FamilyArgument::Fp8];
+        const QUANTIZED: &[FamilyArgument] = &[FamilyArgument::Fp8, FamilyArgument::Nvfp4];
+        let of_families = [
+            ("--qk", self.qk.is_some(), FP8),
+            ("--smooth-k", self.smooth_k.is_some(), QUANTIZED),
+            ("--rotate", self.rotate, FP8),
+            ("--v-scale", self.v_scale.is_some(), FP8),
+            ("--sums", self.sums.is_some(), FP8),
+            ("--hybrid", self.hybrid.is_some(), QUANTIZED),
         ];
-        let given = of_fp8.into_iter().find(|(_, given)| *given);
-        given.map(|(name, _)| name).filter(|_| self.family != FamilyArgument::Fp8)
+        let misplaced = |(_, given, families): &(_, bool, &[FamilyArgument])| {
+            *given && !families.contains(&self.family)
+        };
+        let (name, _, families) = of_families.into_iter().find(misplaced)?;
+        Some((name, if families.len() == 1 { "fp8" } else { "fp8 or nvfp4" }))
     }
 }
 

@@ -27,8 +27,8 @@ pub struct Outcome {
 
 /// Does what the command line asks.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    if let Some(name) = arguments.misplaced() {
-        return Err(format!("{name} needs --family fp8").into());
+    if let Some((name, families)) = arguments.misplaced() {
+        return Err(format!("{name} needs --family {families}").into());
     }
     let engine = engine(arguments)?;
     let bytes = match &arguments.input {
@@ -187,9 +187,10 @@ fn check<T: Element>(
         output.and_then(|_| check_lse(&got.lse, &exact.lse, call.largest_score())).err()
     };
     let got = Answer { o, lse };
-    if let Precision::Fp8(fp8) = arguments.precision() {
+    let precision = arguments.precision();
+    if precision != Precision::Native {
         let sizes = [batch, q_heads, kv_heads, q_len, kv_len, head_dim];
-        let recipe = recipe(engine, fp8, Problem::contiguous(T::DTYPE, sizes), arguments.causal)?;
+        let recipe = recipe(engine, precision, Problem::contiguous(T::DTYPE, sizes), arguments.causal)?;
         let early = |answer: &Answer| answer.rows(&call, 0..recipe.native_rows);
         let wrong = native(&early(&got), &early(&exact), &early(&fair));
         return Ok(wrong.or(check_quantized(&call, &recipe, &got, &exact, text)));
@@ -197,14 +198,14 @@ fn check<T: Element>(
     Ok(native(&got, &exact, &fair))
 }
 
-/// What a call in eight bits does, kernel, parts and accumulators included.
-fn recipe(engine: &Engine, fp8: Fp8, mut problem: Problem, causal: bool) -> Result<Recipe, Failure> {
-    (problem.precision, problem.causal, problem.lse) = (Precision::Fp8(fp8), causal, true);
+/// What a call in eight or four bits does, kernel, parts and accumulators included.
+fn recipe(engine: &Engine, precision: Precision, mut problem: Problem, causal: bool) -> Result<Recipe, Failure> {
+    (problem.precision, problem.causal, problem.lse) = (precision, causal, true);
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
     Ok(Recipe::of(&problem, &plan, engine.device()))
 }
 
-/// Compares the rows in eight bits with a simulation of the recipe: errors against f64 may be 1.15 times its own.
+/// Compares the rows that are quantised with a simulation of the recipe: errors against f64 may be 1.15 times its own.
 fn check_quantized(
     call: &Call,
     recipe: &Recipe,

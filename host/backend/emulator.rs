@@ -264,7 +264,7 @@ mod tests {
         // Whatever the build: there may be no forward kernel for what is quantised here.
         let build = BuildInfo { quantizes: QUANTIZES.iter().collect(), ..BuildInfo::current() };
         let device = DeviceInfo { multiprocessors, ..emulator.device().clone() };
-        let quantization = Quantization::of(&problem, &device, &build).expect("there is a kernel");
+        let quantization = Quantization::of(&problem, d.next_multiple_of(64), &device, &build).expect("there is a kernel");
         let quantization = quantization.expect("it quantises");
         let q = samples::<T>(batch * q_heads * q_len * d, 1);
         let [k, v] = [2, 3].map(|seed| samples::<T>(batch * kv_heads * kv_len * d, seed));
@@ -292,7 +292,7 @@ mod tests {
         let row_bytes = params.row_bytes as usize;
         let (q_rows, kv_rows) = (batch * q_heads * q_len, batch * kv_heads * kv_len);
         let (int8, blocks) = (params.int8 != 0, kv_len.div_ceil(64));
-        let want = Quantized::new::<T>(&quantization.params, [&q, &k, &v]);
+        let want = Quantized::new::<T>(problem.arithmetic(), &quantization.params, [&q, &k, &v]);
 
         let scales = floats(params.q_scale, q_rows);
         let got = decoded(at(params.q8, q_rows * row_bytes), row_bytes, d, int8);

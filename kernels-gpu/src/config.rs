@@ -1,5 +1,7 @@
 //! What is fixed when a kernel is compiled: its format, its tile, and from them its shared-memory plan.
 
+use core::fmt;
+
 use cuda_std::swizzle::LINE;
 
 use crate::format::{Output, Record, Scores, Values};
@@ -67,9 +69,52 @@ impl Dtype {
     }
 }
 
-/// What a kernel's products are computed in.
+/// A family of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+pub enum Family {
+    /// In the 16-bit type of the tensors.
+    Native,
+    /// In FP8 (e4m3), or partly in 8-bit integers.
+    Fp8,
+    /// In NVFP4 (e2m1 with a scale per 16 elements).
+    NvFp4,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 3] = [Family::Native, Family::Fp8, Family::NvFp4];
+
+    /// The name users type: `native`, `fp8` or `nvfp4`.
+    #[inline]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Family::Native => "native",
+            Family::Fp8 => "fp8",
+            Family::NvFp4 => "nvfp4",
+        }
+    }
+
+    /// The largest head dim of its kernels that builds have unless told otherwise, where that is not a choice of its own.
+    #[inline]
+    pub const fn window(self) -> usize {
+        match self {
+            Family::Native => usize::MAX,
+            Family::Fp8 => 224,
+            Family::NvFp4 => 256,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a kernel's products are computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// Q, K, V and the probabilities in IEEE half precision.
     F16,
@@ -92,9 +137,30 @@ impl Arithmetic {
         }
     }
 
+    /// Its family.
+    #[inline]
+    pub const fn family(self) -> Family {
+        match self {
+            Arithmetic::F16 | Arithmetic::Bf16 => Family::Native,
+            Arithmetic::E4m3 | Arithmetic::Int8 => Family::Fp8,
+            Arithmetic::NvFp4 => Family::NvFp4,
+        }
+    }
+
     /// Whether its numbers are quantised ones, which have scales.
+    #[inline]
     pub const fn is_quantized(self) -> bool {
-        matches!(self, Arithmetic::E4m3 | Arithmetic::Int8 | Arithmetic::NvFp4)
+        !matches!(self.family(), Family::Native)
+    }
+
+    /// How rows of its numbers lie in memory.
+    #[inline]
+    pub const fn record(self) -> Record {
+        match self {
+            Arithmetic::F16 | Arithmetic::Bf16 => Record::Dense(2),
+            Arithmetic::E4m3 | Arithmetic::Int8 => Record::Dense(1),
+            Arithmetic::NvFp4 => Record::Scaled,
+        }
     }
 
     /// The name in kernels' names: `f16`, `bf16`, `e4m3`, `int8` or `nvfp4`.

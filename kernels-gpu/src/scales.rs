@@ -53,7 +53,8 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
                     let row = Accumulator::<W, M, 1>::row(warp, m, half) + row;
                     let exists = warp.less(row, warp.splat(params.q.rows));
                     // SAFETY: the caller's; rows that do not exist are not read.
-                    rows[m][half] = unsafe { load(warp, &params.scales.q, base, row, exists) };
+                    let scale = unsafe { load(warp, &params.scales.q, base, row, exists) };
+                    rows[m][half] = if C::Scores::UNIT == 1.0 { scale } else { scale * C::Scores::UNIT };
                 }
             }
         }

@@ -1,25 +1,25 @@
 //! What the suites in eight bits share: which cases they leave out, and how a result is held to a simulation of the recipe.
 
-use ffpa::{BackendKind, BuildInfo, Dtype, Engine, Problem, plan};
+use ffpa::{BackendKind, BuildInfo, Dtype, Engine, Family, Problem, plan};
 
 use super::cases::Case;
 use super::compare::{check_lse, check_output, difference};
 use super::layout::TestElement;
-use super::quantized::Recipe;
+use super::quantized::{Numbers, Recipe};
 use super::reference::{Answer, Call};
 use super::suite::Tally;
 
-/// The largest head dim of the build's kernels in eight bits.
-fn window() -> usize {
+/// The largest head dim of the build's kernels of a family.
+fn window(family: Family) -> usize {
     let build = BuildInfo::current();
-    let quantized = build.kernels.iter().filter(|kernel| kernel.arithmetic.is_quantized());
-    quantized.map(|kernel| kernel.head_dim).max().expect("the build has some")
+    let of_family = build.kernels.iter().filter(|kernel| kernel.arithmetic.family() == family);
+    of_family.map(|kernel| kernel.head_dim).max().expect("the build has some")
 }
 
-/// Whether kernels in eight bits do not take a case, or the emulator is not to run it.
-pub fn leaves_out(engine: &Engine, case: &Case) -> bool {
+/// Whether kernels of a family do not take a case, or the emulator is not to run it.
+pub fn leaves_out(family: Family, engine: &Engine, case: &Case) -> bool {
     let modified = case.mask.is_some() || case.dropout.is_some();
-    engine.backend() == BackendKind::Emulator && !case.emulate || case.d > window() || modified
+    engine.backend() == BackendKind::Emulator && !case.emulate || case.d > window(family) || modified
 }
 
 /// Says what a file of cases came to.
@@ -67,7 +67,7 @@ pub fn compare<T: TestElement>(
     }
     let rows = recipe.native_rows..call.q_len;
     let [got, simulated, exact] = [got, simulated, &exact].map(|answer| answer.rows(call, rows.clone()));
-    let tight = if recipe.int8 || backend != BackendKind::Cuda { 2e-3 } else { 1e-2 };
+    let tight = if recipe.numbers != Numbers::E4m3 || backend != BackendKind::Cuda { 2e-3 } else { 1e-2 };
     let close = difference(&got.o, &simulated.o)?;
     if close.relative > tight {
         return Err(format!("{:.2e} from the simulation, allowed {tight:.0e}", close.relative));

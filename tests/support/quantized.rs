@@ -1,14 +1,25 @@
-//! Attention in eight bits as the recipe has it, in f64 but for the roundings that are part of it. Computes by no code of the
-//! library: e4m3 is the `microfloat` crate's.
+//! Attention in eight or four bits as the recipe has it, in f64 but for the roundings that are part of it. Computes by no code of
+//! the library: e4m3 and e2m1 are the `microfloat` crate's.
 //!
 //! Keys are visited in tiles, since probabilities are rounded relative to the largest score so far. Sums of products of
 //! e4m3 numbers keep as many bits as the device's accumulators.
 
-use ffpa::{Arch, DeviceInfo, Fp8, InputType, Plan, Precision, Problem, ScoreNumbers, ValueScales, f16};
-use microfloat::f8e4m3fn;
+use ffpa::{
+    Arch, DeviceInfo, Fp8, InputType, NvFp4, Plan, Precision, Problem, ScoreNumbers, ValueScales, f16,
+};
+use microfloat::{f4e2m1fn, f8e4m3fn};
 use rayon::prelude::*;
 
 use super::reference::{Answer, Call};
+
+/// What Q and K become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    E4m3,
+    Int8,
+    /// As are V and P then.
+    NvFp4,
+}
 
 /// What is done.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +27,7 @@ pub struct Recipe {
     /// Rows of each head, the first ones, that are not in eight bits at all: of these an answer says what it would be if they
     /// were.
     pub native_rows: usize,
-    pub int8: bool,
+    pub numbers: Numbers,
     pub smooth_k: bool,
     pub rotation: bool,
     pub by_channel: bool,
@@ -36,17 +47,28 @@ impl Recipe {
         let given = problem.input == InputType::F8E4M3;
         let fp8 = match problem.precision {
             Precision::Fp8(fp8) => fp8,
+            Precision::NvFp4(NvFp4 { smooth_k, smooth_v, native_rows, .. }) => {
+                let values = ValueScales::Channel { smooth: smooth_v };
+                let like = Fp8::default().with_smooth_k(smooth_k).with_value_scales(values);
+                native_rows.map_or(like, |rows| like.with_native_rows(rows))
+            }
             _ if given => Fp8::default().with_smooth_k(false).with_value_scales(ValueScales::Block),
             _ => panic!("the problem is not one in eight bits"),
         };
         let few_keys =
             (0..problem.q_len).filter(|row| row + 1 + problem.kv_len <= 256 + problem.q_len).count();
         let native_rows = fp8.native_rows.unwrap_or(if problem.causal && !given { few_keys } else { 0 });
+        let numbers = match (problem.precision, fp8.scores) {
+            (Precision::NvFp4(_), _) => Numbers::NvFp4,
+            (_, ScoreNumbers::Int8) => Numbers::Int8,
+            (_, ScoreNumbers::E4m3) => Numbers::E4m3,
+        };
         // Ada's tensor cores keep 13 bits of a sum of e4m3 products.
-        let ada = device.compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
+        let ada = numbers != Numbers::NvFp4
+            && device.compute_capability == DeviceInfo::of_arch(Arch::Sm89).compute_capability;
         Recipe {
             native_rows: native_rows.min(problem.q_len),
-            int8: fp8.scores == ScoreNumbers::Int8,
+            numbers,
             smooth_k: fp8.smooth_k,
             rotation: fp8.rotation,
             by_channel: fp8.value_scales != ValueScales::Block,
@@ -70,7 +92,43 @@ impl Recipe {
 
     /// The largest number that V becomes. In f16 no sum of 64 keys may exceed 65504.
     fn v_largest(&self) -> f32 {
-        if self.f16_sums { 2.25 } else { 448.0 }
+        match self.numbers {
+            Numbers::NvFp4 => 2688.0,
+            _ if self.f16_sums => 2.25,
+            _ => 448.0,
+        }
+    }
+
+    /// What a probability of 1 becomes.
+    fn one(&self) -> f64 {
+        if self.numbers == Numbers::NvFp4 { 2688.0 } else { 448.0 }
+    }
+
+    /// Some rows of Q or K, rounded; see [`quantize`].
+    fn scores(&self, x: &[f32], d: usize, count: usize, share: impl Fn(usize) -> usize) -> Codes {
+        match self.numbers {
+            Numbers::E4m3 => quantize(x, d, count, share, 448.0, each(e4m3)),
+            Numbers::Int8 => quantize(x, d, count, share, 127.0, each(int8)),
+            Numbers::NvFp4 => quantize(x, d, count, share, 2688.0, |row| {
+                row.chunks(16).flat_map(nvfp4).collect()
+            }),
+        }
+    }
+
+    /// A row along keys, of V or P, rounded.
+    fn along_keys(&self, x: &[f32]) -> Vec<f64> {
+        if self.numbers != Numbers::NvFp4 {
+            return each(e4m3)(x);
+        }
+        // Of 32 keys, those whose numbers modulo 8 are below 4 share a scale, and the others.
+        let shared = |key: usize| (key / 32, key % 8 / 4);
+        let of = |key: usize| (0..x.len()).filter(move |&other| shared(other) == shared(key));
+        let mut rounded = vec![0.0; x.len()];
+        for key in (0..x.len()).filter(|&key| of(key).next() == Some(key)) {
+            let block: Vec<f32> = of(key).map(|other| x[other]).collect();
+            of(key).zip(nvfp4(&block)).for_each(|(other, number)| rounded[other] = number);
+        }
+        rounded
     }
 }
 
@@ -79,6 +137,19 @@ const BLOCK: usize = 64;
 /// The e4m3 number nearest to a float.
 fn e4m3(x: f32) -> f64 {
     f64::from(f8e4m3fn::from_f32(x.clamp(-448.0, 448.0)).to_f32())
+}
+
+/// Numbers that share a scale of NVFP4.
+fn nvfp4(block: &[f32]) -> Vec<f64> {
+    let largest = block.iter().fold(0.0_f32, |m, x| m.max(x.abs()));
+    let scale = e4m3(largest / 6.0);
+    let number = |x: f32| f64::from(f4e2m1fn::from_f32((x / scale as f32).clamp(-6.0, 6.0)).to_f32()) * scale;
+    block.iter().map(|&x| if scale == 0.0 { 0.0 } else { number(x) }).collect()
+}
+
+/// A rounding of numbers by themselves.
+fn each(round: fn(f32) -> f64) -> impl Fn(&[f32]) -> Vec<f64> {
+    move |row| row.iter().map(|&x| round(x)).collect()
 }
 
 fn int8(x: f32) -> f64 {
@@ -124,14 +195,14 @@ fn given(x: &[f64], d: usize, rows: &[f64], scales: Vec<f64>) -> Codes {
     Codes { codes: codes.collect(), scales }
 }
 
-/// Of some rows of `d` columns; `share` says which scale a row has, of `count`.
+/// Of some rows of `d` columns, each rounded by `round`; `share` says which scale a row has, of `count`.
 fn quantize(
     x: &[f32],
     d: usize,
     count: usize,
     share: impl Fn(usize) -> usize,
     largest: f32,
-    round: fn(f32) -> f64,
+    round: impl Fn(&[f32]) -> Vec<f64>,
 ) -> Codes {
     let mut magnitudes = vec![0.0_f32; count];
     for (row, x) in x.chunks(d).enumerate() {
@@ -144,8 +215,8 @@ fn quantize(
         magnitude if magnitude > 0.0 => largest / magnitude,
         _ => 0.0,
     };
-    let codes = x.chunks(d).enumerate().flat_map(|(row, x)| x.iter().map(move |x| (row, *x)));
-    let codes = codes.map(|(row, x)| round(x * factor(row))).collect();
+    let scaled = |(row, x): (usize, &[f32])| x.iter().map(|x| x * factor(row)).collect::<Vec<_>>();
+    let codes = x.chunks(d).enumerate().flat_map(|row| round(&scaled(row))).collect();
     Codes { codes, scales: magnitudes.iter().map(|m| f64::from(m * (1.0 / largest))).collect() }
 }
 
@@ -224,21 +295,20 @@ impl Head {
         let (k, v) = (less(&k, &k_mean), less(&v, &v_mean));
         let k = if recipe.rotation { rotated(&k, d) } else { k };
         let group = |row: usize| row / BLOCK * 4 + row % 8 / 2;
-        let k = match recipe.int8 {
-            true => quantize(&k, d, 4 * blocks, group, 127.0, int8),
-            false => quantize(&k, d, 4 * blocks, group, 448.0, e4m3),
-        };
+        let k = recipe.scores(&k, d, 4 * blocks, group);
         let v = if recipe.by_channel {
             // The same, column by column.
             let turned: Vec<f32> = (0..d).flat_map(|c| v.iter().skip(c).step_by(d).copied()).collect();
             let Codes { codes, scales } =
-                quantize(&turned, call.kv_len.max(1), d, |column| column, recipe.v_largest(), e4m3);
+                quantize(&turned, call.kv_len.max(1), d, |column| column, recipe.v_largest(), |column| {
+                    column.chunks(128).flat_map(|tile| recipe.along_keys(tile)).collect()
+                });
             let back = (0..call.kv_len)
                 .flat_map(|key| codes.iter().skip(key).step_by(call.kv_len).copied())
                 .collect();
             Codes { codes: back, scales }
         } else {
-            quantize(&v, d, blocks, |row| row / BLOCK, recipe.v_largest(), e4m3)
+            quantize(&v, d, blocks, |row| row / BLOCK, recipe.v_largest(), each(e4m3))
         };
         Head { k, k_mean, v, v_mean }
     }
@@ -283,12 +353,11 @@ impl Call {
         let q = narrow(exact);
         let shift: f64 = q.iter().zip(&head.k_mean).map(|(q, m)| f64::from(*q) * f64::from(*m)).sum();
         let q = if recipe.rotation { rotated(&q, d) } else { q };
-        let q = match (given_scale, recipe.int8) {
-            (Some(scale), _) => given(exact, d, &[scale], vec![scale]),
-            (None, true) => quantize(&q, d, 1, |_| 0, 127.0, int8),
-            (None, false) => quantize(&q, d, 1, |_| 0, 448.0, e4m3),
+        let q = match given_scale {
+            Some(scale) => given(exact, d, &[scale], vec![scale]),
+            None => recipe.scores(&q, d, 1, |_| 0),
         };
-        let keep = |x: f64| if recipe.int8 { x } else { recipe.keep(x) };
+        let keep = |x: f64| if recipe.numbers == Numbers::Int8 { x } else { recipe.keep(x) };
         let score = |key: usize| {
             let products = q.codes.iter().zip(&head.k.codes[key * d..][..d]).map(|(a, b)| a * b);
             sum(products, keep) * q.scales[0] * head.k.scales[key / BLOCK * 4 + key % 8 / 2] * scale
@@ -312,7 +381,7 @@ impl Call {
             let column = if recipe.by_channel { head.v.scales[c] } else { 1.0 };
             *o = *o / total * column + f64::from(head.v_mean[c]);
         }
-        (o, maximum + (total / 448.0).ln() + shift * scale)
+        (o, maximum + (total / recipe.one()).ln() + shift * scale)
     }
 
     /// Largest score, sum and output, not normalised, over some keys.
@@ -331,7 +400,9 @@ impl Call {
             let new = scores.iter().copied().fold(maximum, f64::max);
             let factor = if maximum == new { 1.0 } else { (maximum - new).exp() };
             maximum = new;
-            let p: Vec<f64> = scores.iter().map(|s| e4m3((448.0 * (s - maximum).exp()) as f32)).collect();
+            let p: Vec<f32> =
+                scores.iter().map(|s| (recipe.one() * (s - maximum).exp()) as f32).collect();
+            let p = recipe.along_keys(&p);
             let sums = p.chunks(BLOCK).map(|p| sum(p.iter().copied(), |x| recipe.keep(x)));
             total = total * factor + sums.sum::<f64>();
             for (c, o) in o.iter_mut().enumerate() {

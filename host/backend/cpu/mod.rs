@@ -22,6 +22,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use self::modify::Modifier;
+use self::online::Rounding;
 use self::quantize::Quantized;
 use super::{Backend, BackendKind, HostTensors, PartTensors, Report, Tensors};
 use crate::combination::Combination;
@@ -169,7 +170,7 @@ fn forward<T: Element>(plan: &Plan, tensors: &mut HostTensors<'_>, steps: &Steps
     let quantized = match (plan.problem.input, &plan.quantization) {
         (InputType::F8E4M3, _) => Quantized::decoded(plan, inputs.map(cast_slice), scales),
         (InputType::Sixteen(_), Some(quantization)) => {
-            Quantized::new::<T>(&quantization.params, inputs.map(cast_slice))
+            Quantized::new::<T>(plan.kernel.arithmetic, &quantization.params, inputs.map(cast_slice))
         }
         (InputType::Sixteen(_), None) => {
             let inputs = inputs.map(cast_slice::<u8, T>);
@@ -182,8 +183,9 @@ fn forward<T: Element>(plan: &Plan, tensors: &mut HostTensors<'_>, steps: &Steps
     let q = quantization::contiguous(row, plan.params.q_heads as usize, plan.params.q.rows as usize);
     let params = Params { q, k: kv, v: kv, ..plan.params };
     let inputs = [&quantized.q, &quantized.k, &quantized.v].map(Vec::as_slice);
-    let eight = EightBits { shift: &quantized.shift, tile: plan.kernel.keys };
-    attend::<f32, T>(plan, &params, inputs, mask, results, steps, Some(eight));
+    let rounding = Rounding::of(plan.kernel.arithmetic);
+    let few = FewBits { shift: &quantized.shift, tile: plan.kernel.keys, rounding };
+    attend::<f32, T>(plan, &params, inputs, mask, results, steps, Some(few));
 }
 
 /// Where results go.
@@ -192,13 +194,15 @@ struct Results<'a, T> {
     lse: Option<&'a mut [f32]>,
 }
 
-/// What is different in eight bits.
+/// What is different in eight bits, or four.
 #[derive(Clone, Copy)]
-struct EightBits<'a> {
+struct FewBits<'a> {
     /// What all scores of each query row lack.
     shift: &'a [f32],
     /// Keys of a tile: probabilities are rounded relative to the largest score so far.
     tile: usize,
+    /// To what.
+    rounding: Rounding,
 }
 
 fn attend<S: Source, T: Element>(
@@ -208,7 +212,7 @@ fn attend<S: Source, T: Element>(
     mask: Option<&[u8]>,
     results: Results<'_, T>,
     steps: &Steps<'_>,
-    eight: Option<EightBits<'_>>,
+    few: Option<FewBits<'_>>,
 ) {
     let problem = &plan.problem;
     let output = Shared(results.o.as_mut_ptr());
@@ -216,7 +220,7 @@ fn attend<S: Source, T: Element>(
     let q_heads = params.q_heads as usize;
     let blocks = (params.q.rows as usize).div_ceil(online::ROWS);
     (0..tasks(plan)).into_par_iter().for_each_init(
-        || online::Block::new(problem.head_dim, eight.map(|eight| eight.tile)),
+        || online::Block::new(problem.head_dim, few.map(|few| (few.tile, few.rounding))),
         |block, task| {
             let (head, row) = (task / blocks, task % blocks * online::ROWS);
             let (batch, head) = (head / q_heads, head % q_heads);
@@ -225,7 +229,7 @@ fn attend<S: Source, T: Element>(
             let (q, k, v) =
                 (rows(q, &params.q, head), rows(k, &params.k, kv_head), rows(v, &params.v, kv_head));
             block.run(&Modifier { params, mask, batch, head }, &q, &k, &v, row);
-            let shift = eight.map(|eight| eight.shift);
+            let shift = few.map(|few| few.shift);
             store(block, params, [batch, head, row], shift, &output, lse.as_ref());
             steps.step();
         },

@@ -1,21 +1,64 @@
 //! Online softmax over one block of query rows (Milakov and Gimelshein 2018), in base 2 and f32.
 
 use ffpa_kernels_gpu::abi::Params;
-use ffpa_kernels_gpu::format::{E4m3, Values};
+use ffpa_kernels_gpu::config::Arithmetic;
+use ffpa_kernels_gpu::format::{E4m3, Values, nvfp4};
+use ffpa_kernels_gpu::quantize::transposed::KEYS as KEYS_OF_TRANSPOSED;
 use ffpa_kernels_gpu::schedule::visible_keys;
 
 use super::exp2::exp2;
 use super::gemm::{Matrix, TILE_M, TILE_N, multiply_add};
 use super::modify::Modifier;
-use super::quantize::e4m3;
+use super::quantize::{e4m3, key_blocks, nvfp4 as round_nvfp4};
 use super::{Rows, Source};
 
 /// Query rows of a block.
 pub const ROWS: usize = 64;
 /// Keys of a tile, unless probabilities are rounded tile by tile: scores, K and V of a tile stay in the second-level cache.
 const KEYS: usize = 64;
-/// What a probability of 1 is rounded as.
-const ONE: f32 = <E4m3 as Values>::ONE;
+/// What probabilities are rounded to, tile by tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Not at all.
+    Exact,
+    /// e4m3.
+    E4m3,
+    /// NVFP4, the keys of a tile that share a scale being those of V.
+    NvFp4,
+}
+
+impl Rounding {
+    /// Those of kernels.
+    pub fn of(arithmetic: Arithmetic) -> Self {
+        match arithmetic {
+            Arithmetic::F16 | Arithmetic::Bf16 => Rounding::Exact,
+            Arithmetic::E4m3 | Arithmetic::Int8 => Rounding::E4m3,
+            Arithmetic::NvFp4 => Rounding::NvFp4,
+        }
+    }
+
+    /// Rounds the probabilities of a row and a tile.
+    #[inline(always)]
+    fn round(self, probabilities: &mut [f32]) {
+        let times = |values: &mut [f32], factor: f32| values.iter_mut().for_each(|p| *p *= factor);
+        match self {
+            Rounding::Exact => {}
+            Rounding::E4m3 => {
+                const ONE: f32 = <E4m3 as Values>::ONE;
+                probabilities.iter_mut().for_each(|p| *p = e4m3(*p * ONE) / ONE);
+            }
+            Rounding::NvFp4 => {
+                times(probabilities, nvfp4::LARGEST);
+                for tile in probabilities.chunks_exact_mut(KEYS_OF_TRANSPOSED) {
+                    for keys in key_blocks() {
+                        round_nvfp4(tile.get_disjoint_mut(keys).expect("they differ"));
+                    }
+                }
+                times(probabilities, 1.0 / nvfp4::LARGEST);
+            }
+        }
+    }
+}
 
 const _: () = assert!(ROWS.is_multiple_of(TILE_M) && KEYS.is_multiple_of(TILE_N));
 
@@ -26,8 +69,8 @@ pub struct Block {
     width: usize,
     /// Keys of a tile.
     keys: usize,
-    /// Whether probabilities are rounded to e4m3.
-    eight_bits: bool,
+    /// What probabilities are rounded to.
+    rounding: Rounding,
     /// `ROWS x head_dim`.
     q: Vec<f32>,
     /// K of a tile, transposed: `head_dim x keys`.
@@ -47,15 +90,15 @@ pub struct Block {
 }
 
 impl Block {
-    /// For rows of `head_dim` columns; `tile`, if probabilities are rounded to e4m3, is the keys of a tile.
-    pub fn new(head_dim: usize, tile: Option<usize>) -> Self {
+    /// For rows of `head_dim` columns; `tile` is the keys of a tile in which probabilities are rounded, and to what.
+    pub fn new(head_dim: usize, tile: Option<(usize, Rounding)>) -> Self {
         let width = head_dim.next_multiple_of(TILE_N);
-        let keys = tile.unwrap_or(KEYS);
+        let (keys, rounding) = tile.unwrap_or((KEYS, Rounding::Exact));
         Block {
             head_dim,
             width,
             keys,
-            eight_bits: tile.is_some(),
+            rounding,
             q: vec![0.0; ROWS * head_dim],
             k: vec![0.0; head_dim * keys],
             v: vec![0.0; keys * width],
@@ -173,14 +216,10 @@ impl Block {
         let reference = if maximum == f32::NEG_INFINITY { 0.0 } else { maximum };
         let factor = exp2((self.maximum[place] - reference) * scale);
         let mut sums = [0.0_f32; 8];
-        for chunk in scores.chunks_exact_mut(8) {
-            for (sum, score) in sums.iter_mut().zip(chunk) {
-                *score = exp2((*score - reference) * scale);
-                if self.eight_bits {
-                    *score = e4m3(*score * ONE) / ONE;
-                }
-                *sum += *score;
-            }
+        scores.iter_mut().for_each(|score| *score = exp2((*score - reference) * scale));
+        self.rounding.round(scores);
+        for chunk in scores.chunks_exact(8) {
+            sums.iter_mut().zip(chunk).for_each(|(sum, p)| *sum += p);
         }
         call.drop_out(row, key, scores);
         self.maximum[place] = maximum;

@@ -3,8 +3,11 @@
 //! log-sum-exp only.)
 
 use ffpa_kernels_gpu::abi::QuantizeParams;
+use ffpa_kernels_gpu::config::Arithmetic;
+use ffpa_kernels_gpu::format::nvfp4;
 use ffpa_kernels_gpu::quantize::rows::LEAST;
 use ffpa_kernels_gpu::quantize::statistics::WARPS;
+use ffpa_kernels_gpu::quantize::transposed::KEYS;
 use ffpa_kernels_gpu::scales::BLOCK;
 use float8::F8E4M3;
 use rayon::prelude::*;
@@ -34,6 +37,31 @@ fn int8(x: f32) -> f32 {
     x.round_ties_even().clamp(-128.0, 127.0)
 }
 
+/// The e2m1 of the nearest magnitude; 6 beyond that.
+fn e2m1(x: f32) -> f32 {
+    let magnitude = x.abs().min(6.0);
+    // A power of two beside which an f32's last bit is what e2m1's is worth here.
+    let large = match magnitude {
+        _ if magnitude < 2.0 => 4_194_304.0,
+        _ if magnitude < 4.0 => 8_388_608.0,
+        _ => 16_777_216.0,
+    };
+    ((magnitude + large) - large).copysign(x)
+}
+
+/// Rounds numbers that share a scale in ue4m3 to NVFP4. NaN makes all of them NaN.
+pub fn nvfp4(block: [&mut f32; nvfp4::BLOCK]) {
+    let scale = e4m3(magnitude(block.iter().map(|x| &**x)) / nvfp4::MAX);
+    for x in block {
+        *x = if scale == 0.0 { 0.0 } else { e2m1(*x / scale) * scale };
+    }
+}
+
+/// The keys of 128 that share a scale of NVFP4 as V and probabilities have it.
+pub fn key_blocks() -> impl Iterator<Item = [usize; nvfp4::BLOCK]> {
+    (0..KEYS / nvfp4::BLOCK).map(|block| std::array::from_fn(|k| nvfp4::value_key(nvfp4::BLOCK * block + k)))
+}
+
 /// What numbers of at most this magnitude are multiplied with to become at most `to`, and the way back.
 fn factors(magnitude: f32, to: f32) -> [f32; 2] {
     // The factor of less would be no finite float.
@@ -52,9 +80,44 @@ fn maximum(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) }
 }
 
-/// Rounds values that share a scale, in place.
-fn round_trip(values: &mut [f32], [factor, scale]: [f32; 2], round: fn(f32) -> f32) {
-    values.iter_mut().for_each(|x| *x = round(*x * factor) * scale);
+/// What numbers become.
+#[derive(Clone, Copy)]
+struct Numbers {
+    largest: f32,
+    /// Rounds some neighbours of a row.
+    round: fn(&mut [f32]),
+}
+
+impl Numbers {
+    const E4M3: Numbers = Numbers { largest: 448.0, round: |x| x.iter_mut().for_each(|x| *x = e4m3(*x)) };
+    const INT8: Numbers = Numbers { largest: 127.0, round: |x| x.iter_mut().for_each(|x| *x = int8(*x)) };
+    const NVFP4: Numbers = Numbers {
+        largest: nvfp4::LARGEST,
+        round: |x| {
+            for block in x.chunks_mut(nvfp4::BLOCK) {
+                // A row may end with half a block.
+                let mut nothing = [0.0; nvfp4::BLOCK];
+                let mut all = block.iter_mut().chain(&mut nothing);
+                nvfp4([(); nvfp4::BLOCK].map(|()| all.next().expect("a block and more")));
+            }
+        },
+    };
+
+    /// Those of Q and K.
+    fn of_scores(arithmetic: Arithmetic) -> Self {
+        match arithmetic {
+            Arithmetic::Int8 => Numbers::INT8,
+            Arithmetic::NvFp4 => Numbers::NVFP4,
+            _ => Numbers::E4M3,
+        }
+    }
+
+    /// Rounds values that share a scale, in place.
+    fn round_trip(self, values: &mut [f32], [factor, scale]: [f32; 2]) {
+        values.iter_mut().for_each(|x| *x *= factor);
+        (self.round)(values);
+        values.iter_mut().for_each(|x| *x *= scale);
+    }
 }
 
 /// Columns' sums, in the order in which threads and CTAs add them.
@@ -120,7 +183,8 @@ fn rotate(params: &QuantizeParams, rows: &mut [f32]) {
 
 impl Quantized {
     /// Of the tensors in host memory.
-    pub fn new<T: Element>(params: &QuantizeParams, [q, k, v]: [&[T]; 3]) -> Self {
+    pub fn new<T: Element>(arithmetic: Arithmetic, params: &QuantizeParams, [q, k, v]: [&[T]; 3]) -> Self {
+        let numbers = Numbers::of_scores(arithmetic);
         let columns = params.head_dim as usize;
         let (q_heads, kv_heads) = (params.q_heads as usize, params.kv_heads as usize);
         let widened = |data, matrices, heads: usize, index: usize| {
@@ -133,17 +197,23 @@ impl Quantized {
         let keys: Vec<_> = kv
             .clone()
             .into_par_iter()
-            .map(|index| quantize_keys(params, widened(k, &params.k, kv_heads, index), columns))
+            .map(|index| quantize_keys(numbers, params, widened(k, &params.k, kv_heads, index), columns))
             .collect();
         let values: Vec<_> = kv
             .into_par_iter()
-            .map(|index| quantize_values(params, widened(v, &params.v, kv_heads, index), columns))
+            .map(|index| {
+                let rows = widened(v, &params.v, kv_heads, index);
+                match arithmetic {
+                    Arithmetic::NvFp4 => quantize_transposed(params, rows, columns),
+                    _ => quantize_values(params, rows, columns),
+                }
+            })
             .collect();
         let queries: Vec<_> = (0..params.batch as usize * q_heads)
             .into_par_iter()
             .map(|index| {
                 let kv_head = index / q_heads * kv_heads + index % q_heads / (q_heads / kv_heads);
-                quantize_queries(params, widened(q, &params.q, q_heads, index), &keys[kv_head].1)
+                quantize_queries(numbers, params, widened(q, &params.q, q_heads, index), &keys[kv_head].1)
             })
             .collect();
         let (q, shift): (Vec<_>, Vec<_>) = queries.into_iter().unzip();
@@ -152,20 +222,19 @@ impl Quantized {
     }
 }
 
-/// The largest number that Q and K become, and the rounding to such numbers.
-fn score_numbers(params: &QuantizeParams) -> (f32, fn(f32) -> f32) {
-    if params.int8 != 0 { (127.0, int8) } else { (448.0, e4m3) }
-}
-
 /// A head's keys, and their mean.
-fn quantize_keys(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) -> (Vec<f32>, Vec<f32>) {
+fn quantize_keys(
+    numbers: Numbers,
+    params: &QuantizeParams,
+    mut rows: Vec<f32>,
+    columns: usize,
+) -> (Vec<f32>, Vec<f32>) {
     let mean = match params.smooth_k {
         0 => vec![0.0; columns],
         _ => means(params, &rows, columns),
     };
     subtract(&mut rows, &mean);
     rotate(params, &mut rows);
-    let (largest, round) = score_numbers(params);
     for block in rows.chunks_mut(BLOCK * columns) {
         for group in 0..4 {
             let mut shared: Vec<&mut [f32]> = block
@@ -174,8 +243,8 @@ fn quantize_keys(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) ->
                 .filter(|(row, _)| row % 8 / 2 == group)
                 .map(|(_, x)| x)
                 .collect();
-            let factors = factors(magnitude(shared.iter().flat_map(|row| row.iter())), largest);
-            shared.iter_mut().for_each(|row| round_trip(row, factors, round));
+            let factors = factors(magnitude(shared.iter().flat_map(|row| row.iter())), numbers.largest);
+            shared.iter_mut().for_each(|row| numbers.round_trip(row, factors));
         }
     }
     (rows, mean)
@@ -185,13 +254,38 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
     if params.v_by_columns == 0 {
         for block in rows.chunks_mut(BLOCK * columns) {
             let factors = factors(magnitude(&*block), params.v_largest);
-            round_trip(block, factors, e4m3);
+            Numbers::E4M3.round_trip(block, factors);
         }
         return rows;
     }
+    of_columns(params, &mut rows, columns, |column, factors| Numbers::E4M3.round_trip(column, factors));
+    rows
+}
+
+fn quantize_transposed(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) -> Vec<f32> {
+    of_columns(params, &mut rows, columns, |column, [factor, scale]| {
+        for tile in column.chunks_mut(KEYS) {
+            let mut whole = [0.0; KEYS];
+            whole.iter_mut().zip(&*tile).for_each(|(to, x)| *to = x * factor);
+            for keys in key_blocks() {
+                nvfp4(whole.get_disjoint_mut(keys).expect("they differ"));
+            }
+            tile.iter_mut().zip(whole).for_each(|(to, x)| *to = x * scale);
+        }
+    });
+    rows
+}
+
+/// Rounds columns without their means, if these are to be subtracted, and adds them again.
+fn of_columns(
+    params: &QuantizeParams,
+    rows: &mut [f32],
+    columns: usize,
+    round: impl Fn(&mut [f32], [f32; 2]),
+) {
     let mean = match params.smooth_v {
         0 => vec![0.0; columns],
-        _ => means(params, &rows, columns),
+        _ => means(params, rows, columns),
     };
     for (column, mean) in mean.into_iter().enumerate() {
         let values = || rows.iter().skip(column).step_by(columns).copied();
@@ -201,23 +295,25 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
         );
         let magnitude = maximum((highest - mean).abs(), (lowest + mean).abs());
         let factors = factors(magnitude, params.v_largest);
-        for x in rows.iter_mut().skip(column).step_by(columns) {
-            let mut less = [*x - mean];
-            round_trip(&mut less, factors, e4m3);
-            *x = less[0] + mean;
-        }
+        let mut less: Vec<f32> = values().map(|x| x - mean).collect();
+        round(&mut less, factors);
+        let places = rows.iter_mut().skip(column).step_by(columns);
+        places.zip(less).for_each(|(x, less)| *x = less + mean);
     }
-    rows
 }
 
 /// A head's queries, and their products with the mean key.
-fn quantize_queries(params: &QuantizeParams, mut rows: Vec<f32>, mean: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let (largest, round) = score_numbers(params);
+fn quantize_queries(
+    numbers: Numbers,
+    params: &QuantizeParams,
+    mut rows: Vec<f32>,
+    mean: &[f32],
+) -> (Vec<f32>, Vec<f32>) {
     let shift = rows.chunks(mean.len()).map(|row| row.iter().zip(mean).map(|(x, m)| x * m).sum()).collect();
     rotate(params, &mut rows);
     for row in rows.chunks_mut(mean.len()) {
-        let factors = factors(magnitude(&*row), largest);
-        round_trip(row, factors, round);
+        let factors = factors(magnitude(&*row), numbers.largest);
+        numbers.round_trip(row, factors);
     }
     (rows, shift)
 }

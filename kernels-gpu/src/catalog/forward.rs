@@ -3,15 +3,13 @@
 use super::{Entry, runs};
 use crate::abi::Params;
 use crate::config::{Arch, Arithmetic, BulkPersistD, Config, PersistD, SplitD};
-use crate::format::Recipe;
+use crate::format::{Recipe, Values};
 use crate::pipeline::{BulkPanels, StreamPanels};
+use crate::quantize::transposed;
 use crate::{entry, format};
 
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
 pub const DEFAULT_HEAD_DIMS: &[usize] = &[64, 128, 192, 256, 320, 512, 640, 768, 1024];
-
-/// The largest head dim of quantised kernels that builds have unless told otherwise.
-pub const QUANTIZED_WINDOW: usize = 224;
 
 /// How a kernel's tiles come to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +35,8 @@ pub struct Kernel {
     pub block_scaled: bool,
     /// Whether it sums blocks of `P V` in f16, which takes smaller numbers in V.
     pub f16_sums: bool,
+    /// Whether it takes V transposed, tile by tile.
+    pub transposed_values: bool,
     /// How its tiles come to shared memory.
     pub copies: Copies,
     /// Compiled head dim; smaller multiples of 8 run on it too.
@@ -65,6 +65,21 @@ impl Kernel {
     /// Threads of a CTA.
     pub const fn threads(&self) -> usize {
         (self.warps + self.producer_warps) * 32
+    }
+
+    /// Rows of V's matrix for so many keys, and of a tile of them.
+    #[inline]
+    pub const fn value_rows(&self, keys: usize) -> [usize; 2] {
+        match self.transposed_values {
+            true => [keys.div_ceil(self.keys) * self.head_dim, self.head_dim],
+            false => [keys, self.keys],
+        }
+    }
+
+    /// Elements of such a row.
+    #[inline]
+    pub const fn value_elements(&self, head_dim: usize) -> usize {
+        if self.transposed_values { self.keys } else { head_dim }
     }
 
     /// Whether it does what another kernel does, on the same tile, and only the instructions differ that multiply.
@@ -128,6 +143,10 @@ macro_rules! catalog {
                 concat!(stringify!($name), ": the tile does not fit the target's shared memory")
             );
             const _: () = assert!(
+                !<<$name as Config>::Values as Values>::TRANSPOSED || $keys == transposed::KEYS,
+                concat!(stringify!($name), ": values are transposed in tiles of other keys")
+            );
+            const _: () = assert!(
                 Arch::$arch.has_block_scaling() || !<format::$recipe as Recipe>::BLOCK_SCALED,
                 concat!(stringify!($name), ": the target has no block-scaled instructions")
             );
@@ -140,6 +159,7 @@ macro_rules! catalog {
             arithmetic: <format::$recipe as Recipe>::ARITHMETIC,
             block_scaled: <format::$recipe as Recipe>::BLOCK_SCALED,
             f16_sums: <format::$recipe as Recipe>::F16_SUMS,
+            transposed_values: <<format::$recipe as Recipe>::Values as Values>::TRANSPOSED,
             copies: catalog!(@copies $strategy),
             head_dim: $d,
             rows: $rows,

@@ -10,7 +10,7 @@ pub mod forward;
 pub mod quantize;
 
 pub use combine::{COMBINES, Combine, PartElement, emulate_combine};
-pub use forward::{CATALOG, Copies, DEFAULT_HEAD_DIMS, Kernel, QUANTIZED_WINDOW, emulate};
+pub use forward::{CATALOG, Copies, DEFAULT_HEAD_DIMS, Kernel, emulate};
 pub use quantize::{QUANTIZES, Quantize, Stage, emulate_quantize};
 
 use crate::config::Arch;

@@ -2,7 +2,7 @@
 
 use super::{Entry, runs};
 use crate::abi::QuantizeParams;
-use crate::config::Arch;
+use crate::config::{Arch, Family};
 use crate::format::nvfp4;
 use crate::quantize::{rows, statistics};
 
@@ -49,6 +49,16 @@ impl Quantize {
     #[inline]
     pub const fn steps(&self) -> usize {
         rows::steps(self.head_dim)
+    }
+
+    /// Whether it quantises for a family.
+    #[inline]
+    pub const fn serves(&self, family: Family) -> bool {
+        match self.stage {
+            Stage::Statistics => !matches!(family, Family::Native),
+            Stage::Rows => matches!(family, Family::Fp8),
+            Stage::NvFp4 => matches!(family, Family::NvFp4),
+        }
     }
 
     /// Its entry.
