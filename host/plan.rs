@@ -130,7 +130,7 @@ fn plan_alike(problem: &Problem, device: &DeviceInfo, build: &BuildInfo) -> Resu
         scale if !(scale * std::f32::consts::LOG2_E).is_finite() => (scale, std::f32::consts::LOG2_E),
         scale => (1.0_f32.copysign(scale), scale.abs() * std::f32::consts::LOG2_E),
     };
-    let quantization = Quantization::of(problem, kernel.head_dim, device, build)?;
+    let quantization = Quantization::of(problem, [kernel.head_dim, kernel.keys], device, build)?;
     let (q, k, v) = match problem.precision {
         Precision::Native => {
             let [_, k, v, _] = problem.operands.map(|operand| operand.byte_strides);

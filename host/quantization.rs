@@ -4,7 +4,6 @@ use ffpa_kernels_gpu::abi::{Columns, Matrices, Params, QuantizeParams, Scale, Sc
 use ffpa_kernels_gpu::catalog::{Quantize, Stage};
 use ffpa_kernels_gpu::config::Arithmetic;
 use ffpa_kernels_gpu::format::{F16_SUMS_LARGEST, nvfp4};
-use ffpa_kernels_gpu::quantize::transposed::KEYS;
 use ffpa_kernels_gpu::quantize::{CHUNKS, rows};
 use ffpa_kernels_gpu::scales::BLOCK;
 
@@ -100,11 +99,11 @@ impl Recipe {
 }
 
 impl Quantization {
-    /// That of a problem, if its precision is not the tensors' own and it has anything to compute, for a kernel of a compiled head
-    /// dim.
+    /// That of a problem, if its precision is not the tensors' own and it has anything to compute, for a kernel whose tiles of V,
+    /// if transposed, have so many rows and keys.
     pub(crate) fn of(
         problem: &Problem,
-        compiled: usize,
+        [value_rows, value_keys]: [usize; 2],
         device: &DeviceInfo,
         build: &BuildInfo,
     ) -> Result<Option<Self>, Error> {
@@ -130,13 +129,14 @@ impl Quantization {
         let chunks = problem.kv_len.div_ceil(LEAST_CHUNK).clamp(1, CHUNKS as usize);
         let enough = ENOUGH_CTAS * device.multiprocessors as usize;
         // Whole tiles of transposed values.
-        let whole = |&blocks: &usize| recipe.stage != Stage::NvFp4 || (BLOCK * blocks).is_multiple_of(KEYS);
+        let whole = |&blocks: &usize| recipe.stage != Stage::NvFp4 || (BLOCK * blocks).is_multiple_of(value_keys);
         let mut several = GROUP_BLOCKS.into_iter().filter(whole);
         let least = several.clone().last().unwrap_or(1);
         let group_blocks = several.find(|&blocks| row_ctas(problem, blocks) >= enough).unwrap_or(least);
-        let mut params = params(problem, recipe, chunks, group_blocks, compiled);
+        let mut params = params(problem, recipe, chunks, group_blocks);
         let rows = kernel(recipe.stage)?;
         params.steps = rows.steps() as u32;
+        (params.value_rows, params.value_keys) = (value_rows as u32, value_keys as u32);
         let statistics = match params.smooth_k != 0 || params.v_by_columns != 0 {
             true => {
                 let heads = problem.batch.saturating_mul(2 * problem.kv_heads);
@@ -243,7 +243,6 @@ fn params(
     recipe: Recipe,
     chunks: usize,
     group_blocks: usize,
-    compiled: usize,
 ) -> QuantizeParams {
     let [q, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     // Without keys nothing has statistics.
@@ -277,7 +276,8 @@ fn params(
         head_dim: problem.head_dim as u32,
         row_bytes: problem.arithmetic().record().bytes(d) as u32,
         row_columns: d.next_multiple_of(recipe.columns_multiple) as u32,
-        value_rows: compiled as u32,
+        value_rows: 0,
+        value_keys: 0,
         chunks: chunks as u32,
         // Whole passes of all threads.
         chunk_rows: problem.kv_len.div_ceil(chunks).next_multiple_of(BLOCK) as u32,
@@ -298,7 +298,10 @@ fn layout(problem: &Problem, params: &QuantizeParams) -> (Layout, usize) {
     let blocks = kv_heads * problem.kv_len.div_ceil(BLOCK);
     let row_bytes = params.row_bytes as usize;
     let value_bytes = match problem.arithmetic() {
-        Arithmetic::NvFp4 => kv_heads * problem.kv_len.div_ceil(KEYS) * params.value_rows as usize * nvfp4::row_bytes(KEYS),
+        Arithmetic::NvFp4 => {
+            let [rows, keys] = [params.value_rows, params.value_keys].map(|count| count as usize);
+            kv_heads * problem.kv_len.div_ceil(keys) * rows * nvfp4::row_bytes(keys)
+        }
         _ => kv_rows * row_bytes,
     };
     let columns = kv_heads * problem.head_dim;

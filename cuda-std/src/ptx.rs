@@ -341,6 +341,13 @@ impl Warp for Ptx {
         [a, b, c, d]
     }
     #[inline(always)]
+    unsafe fn load_global_x2(self, address: u64, mask: bool) -> [u32; 2] {
+        let [mut a, mut b] = [0; 2];
+        instruction!("{{ .reg .pred p; setp.ne.u32 p, {3}, 0; @p ld.global.v2.u32 {{{0}, {1}}}, [{2}]; }}";
+            inout(reg32) a, inout(reg32) b, in(reg64) address, in(reg32) mask as u32,);
+        [a, b]
+    }
+    #[inline(always)]
     unsafe fn store_global_x4(self, address: u64, [a, b, c, d]: [u32; 4], mask: bool) {
         instruction!("{{ .reg .pred p; setp.ne.u32 p, {5}, 0; @p st.global.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}}; }}";
             in(reg64) address, in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, in(reg32) mask as u32,);

@@ -238,6 +238,14 @@ pub trait Warp: Copy {
     #[track_caller]
     unsafe fn load_global_x4(self, address: Self::U64, mask: Self::Bool) -> [Self::U32; 4];
 
+    /// Two 32-bit words from an 8-byte aligned global address, in the lanes where `mask` holds; 0 in the others
+    /// (`@p ld.global.v2.u32`).
+    ///
+    /// # Safety
+    /// Where `mask` holds, the 8 bytes lie in a live buffer that nothing writes to.
+    #[track_caller]
+    unsafe fn load_global_x2(self, address: Self::U64, mask: Self::Bool) -> [Self::U32; 2];
+
     /// Stores four 32-bit words to a 16-byte aligned global address, in the lanes where `mask` holds
     /// (`@p st.global.v4.b32`).
     ///

@@ -142,7 +142,8 @@ impl<'a> Emu<'a> {
 }
 
 /// Each lane's 16 bytes as four words.
-fn words(bytes: &[[u8; 16]; 32]) -> [Lanes<u32>; 4] {
+fn words<const BYTES: usize, const N: usize>(bytes: &[[u8; BYTES]; 32]) -> [Lanes<u32>; N] {
+    const { assert!(BYTES == 4 * N) };
     std::array::from_fn(|word| {
         Lanes::from_fn(|lane| {
             u32::from_le_bytes(bytes[lane][4 * word..4 * word + 4].try_into().expect("4 bytes"))
@@ -308,7 +309,7 @@ impl Warp for Emu<'_> {
     }
     unsafe fn load_shared_x4(self, address: Lanes<u32>) -> [Lanes<u32>; 4] {
         self.cta.count(|c| c.shared_loads += 1);
-        words(&self.read_shared(address, Access::Load, Location::caller()))
+        words::<16, 4>(&self.read_shared(address, Access::Load, Location::caller()))
     }
     unsafe fn load_shared_f32(self, address: Lanes<u32>) -> Lanes<f32> {
         self.cta.count(|c| c.shared_loads += 1);
@@ -334,7 +335,10 @@ impl Warp for Emu<'_> {
         Lanes::from_fn(|lane| bytes[lane].iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)))
     }
     unsafe fn load_global_x4(self, address: Lanes<u64>, mask: Lanes<bool>) -> [Lanes<u32>; 4] {
-        words(&self.load_global_bytes(address, mask, Location::caller()))
+        words::<16, 4>(&self.load_global_bytes(address, mask, Location::caller()))
+    }
+    unsafe fn load_global_x2(self, address: Lanes<u64>, mask: Lanes<bool>) -> [Lanes<u32>; 2] {
+        words::<8, 2>(&self.load_global_bytes(address, mask, Location::caller()))
     }
     unsafe fn store_global_x4(self, address: Lanes<u64>, value: [Lanes<u32>; 4], mask: Lanes<bool>) {
         self.store_global(address, mask, Location::caller(), |lane| bytes::<16>(&value, lane));

@@ -264,7 +264,7 @@ mod tests {
         // Whatever the build: there may be no forward kernel for what is quantised here.
         let build = BuildInfo { quantizes: QUANTIZES.iter().collect(), ..BuildInfo::current() };
         let device = DeviceInfo { multiprocessors, ..emulator.device().clone() };
-        let quantization = Quantization::of(&problem, d.next_multiple_of(64), &device, &build).expect("there is a kernel");
+        let quantization = Quantization::of(&problem, [d.next_multiple_of(64), 128], &device, &build).expect("there is a kernel");
         let quantization = quantization.expect("it quantises");
         let q = samples::<T>(batch * q_heads * q_len * d, 1);
         let [k, v] = [2, 3].map(|seed| samples::<T>(batch * kv_heads * kv_len * d, seed));

@@ -389,6 +389,8 @@ pub struct QuantizeParams {
     pub row_columns: u32,
     /// Rows of a tile of transposed values, a multiple of 64.
     pub value_rows: u32,
+    /// Its keys, 64 or 128.
+    pub value_keys: u32,
     /// Chunks of rows that statistics are of, at least 1.
     pub chunks: u32,
     /// Rows of each but the last.
@@ -421,5 +423,5 @@ const _: () = {
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
     assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
     assert!(offset_of!(CombineParams, shift) == 128 && size_of::<CombineParams>() == 144);
-    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 264);
+    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 272);
 };

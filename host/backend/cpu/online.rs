@@ -3,13 +3,12 @@
 use ffpa_kernels_gpu::abi::Params;
 use ffpa_kernels_gpu::config::Arithmetic;
 use ffpa_kernels_gpu::format::{E4m3, Values, nvfp4};
-use ffpa_kernels_gpu::quantize::transposed::KEYS as KEYS_OF_TRANSPOSED;
 use ffpa_kernels_gpu::schedule::visible_keys;
 
 use super::exp2::exp2;
 use super::gemm::{Matrix, TILE_M, TILE_N, multiply_add};
 use super::modify::Modifier;
-use super::quantize::{e4m3, key_blocks, nvfp4 as round_nvfp4};
+use super::quantize::{e4m3, nvfp4_along_keys};
 use super::{Rows, Source};
 
 /// Query rows of a block.
@@ -49,11 +48,7 @@ impl Rounding {
             }
             Rounding::NvFp4 => {
                 times(probabilities, nvfp4::LARGEST);
-                for tile in probabilities.chunks_exact_mut(KEYS_OF_TRANSPOSED) {
-                    for keys in key_blocks() {
-                        round_nvfp4(tile.get_disjoint_mut(keys).expect("they differ"));
-                    }
-                }
+                nvfp4_along_keys(probabilities);
                 times(probabilities, 1.0 / nvfp4::LARGEST);
             }
         }

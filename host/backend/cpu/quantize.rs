@@ -7,7 +7,6 @@ use ffpa_kernels_gpu::config::Arithmetic;
 use ffpa_kernels_gpu::format::nvfp4;
 use ffpa_kernels_gpu::quantize::rows::LEAST;
 use ffpa_kernels_gpu::quantize::statistics::WARPS;
-use ffpa_kernels_gpu::quantize::transposed::KEYS;
 use ffpa_kernels_gpu::scales::BLOCK;
 use float8::F8E4M3;
 use rayon::prelude::*;
@@ -50,16 +49,21 @@ fn e2m1(x: f32) -> f32 {
 }
 
 /// Rounds numbers that share a scale in ue4m3 to NVFP4. NaN makes all of them NaN.
-pub fn nvfp4(block: [&mut f32; nvfp4::BLOCK]) {
+fn nvfp4(block: [&mut f32; nvfp4::BLOCK]) {
     let scale = e4m3(magnitude(block.iter().map(|x| &**x)) / nvfp4::MAX);
     for x in block {
         *x = if scale == 0.0 { 0.0 } else { e2m1(*x / scale) * scale };
     }
 }
 
-/// The keys of 128 that share a scale of NVFP4 as V and probabilities have it.
-pub fn key_blocks() -> impl Iterator<Item = [usize; nvfp4::BLOCK]> {
-    (0..KEYS / nvfp4::BLOCK).map(|block| std::array::from_fn(|k| nvfp4::value_key(nvfp4::BLOCK * block + k)))
+/// Rounds numbers along keys to NVFP4, a whole number of 32.
+pub fn nvfp4_along_keys(numbers: &mut [f32]) {
+    for two_blocks in numbers.chunks_exact_mut(nvfp4::TWO_BLOCKS) {
+        for first in [0, nvfp4::BLOCK] {
+            let keys: [usize; nvfp4::BLOCK] = std::array::from_fn(|k| nvfp4::value_key(first + k));
+            nvfp4(two_blocks.get_disjoint_mut(keys).expect("they differ"));
+        }
+    }
 }
 
 /// What numbers of at most this magnitude are multiplied with to become at most `to`, and the way back.
@@ -264,14 +268,10 @@ fn quantize_values(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) 
 
 fn quantize_transposed(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) -> Vec<f32> {
     of_columns(params, &mut rows, columns, |column, [factor, scale]| {
-        for tile in column.chunks_mut(KEYS) {
-            let mut whole = [0.0; KEYS];
-            whole.iter_mut().zip(&*tile).for_each(|(to, x)| *to = x * factor);
-            for keys in key_blocks() {
-                nvfp4(whole.get_disjoint_mut(keys).expect("they differ"));
-            }
-            tile.iter_mut().zip(whole).for_each(|(to, x)| *to = x * scale);
-        }
+        let mut whole: Vec<f32> = column.iter().map(|x| x * factor).collect();
+        whole.resize(column.len().next_multiple_of(nvfp4::TWO_BLOCKS), 0.0);
+        nvfp4_along_keys(&mut whole);
+        column.iter_mut().zip(whole).for_each(|(to, x)| *to = x * scale);
     });
     rows
 }

@@ -5,7 +5,6 @@ use crate::abi::Params;
 use crate::config::{Arch, Arithmetic, BulkPersistD, Config, PersistD, SplitD};
 use crate::format::{Recipe, Values};
 use crate::pipeline::{BulkPanels, StreamPanels};
-use crate::quantize::transposed;
 use crate::{entry, format};
 
 /// The head dims that builds have unless told otherwise: the original's six, and what makes every one up to 1024 run fast.
@@ -143,8 +142,8 @@ macro_rules! catalog {
                 concat!(stringify!($name), ": the tile does not fit the target's shared memory")
             );
             const _: () = assert!(
-                !<<$name as Config>::Values as Values>::TRANSPOSED || $keys == transposed::KEYS,
-                concat!(stringify!($name), ": values are transposed in tiles of other keys")
+                !<<$name as Config>::Values as Values>::TRANSPOSED || $keys == 64 || $keys == 128,
+                concat!(stringify!($name), ": values are transposed in tiles of 64 or 128 keys")
             );
             const _: () = assert!(
                 Arch::$arch.has_block_scaling() || !<format::$recipe as Recipe>::BLOCK_SCALED,
@@ -610,24 +609,24 @@ catalog! {
         persist_d { k_stages 2 } min_blocks 1 spills 0;
     [fwd_nvfp4_sm89_persistd_128 DecodedNvFp4]: Sm89 D 128 rows 128 keys 128 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
-    [fwd_nvfp4_sm89_persistd_192 DecodedNvFp4]: Sm89 D 192 rows 128 keys 128 warps 8 plain
+    [fwd_nvfp4_sm89_persistd_192 DecodedNvFp4]: Sm89 D 192 rows 128 keys 64 warps 8 plain
         persist_d { k_stages 2 } min_blocks 1 spills 0;
-    [fwd_nvfp4_sm89_persistd_256 DecodedNvFp4]: Sm89 D 256 rows 128 keys 128 warps 8 plain
+    [fwd_nvfp4_sm89_persistd_256 DecodedNvFp4]: Sm89 D 256 rows 128 keys 64 warps 8 plain
         persist_d { k_stages 1 } min_blocks 1 spills 0;
     [fwd_nvfp4_sm90a_persistd_64_tma DecodedNvFp4]: Sm90a D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_nvfp4_sm90a_persistd_128_tma DecodedNvFp4]: Sm90a D 128 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
-    [fwd_nvfp4_sm90a_persistd_192_tma DecodedNvFp4]: Sm90a D 192 rows 128 keys 128 warps 8 plain
+    [fwd_nvfp4_sm90a_persistd_192_tma DecodedNvFp4]: Sm90a D 192 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
-    [fwd_nvfp4_sm90a_persistd_256_tma DecodedNvFp4]: Sm90a D 256 rows 128 keys 128 warps 8 plain
+    [fwd_nvfp4_sm90a_persistd_256_tma DecodedNvFp4]: Sm90a D 256 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_nvfp4_sm120f_persistd_64_tma ScaledNvFp4]: Sm120f D 64 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     [fwd_nvfp4_sm120f_persistd_128_tma ScaledNvFp4]: Sm120f D 128 rows 128 keys 128 warps 8 plain
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
-    [fwd_nvfp4_sm120f_persistd_192_tma ScaledNvFp4]: Sm120f D 192 rows 128 keys 128 warps 8 plain
-        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
-    [fwd_nvfp4_sm120f_persistd_256_tma ScaledNvFp4]: Sm120f D 256 rows 128 keys 128 warps 8 plain
+    [fwd_nvfp4_sm120f_persistd_192_tma ScaledNvFp4By64]: Sm120f D 192 rows 128 keys 64 warps 8 plain
+        bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
+    [fwd_nvfp4_sm120f_persistd_256_tma ScaledNvFp4By64]: Sm120f D 256 rows 128 keys 64 warps 8 plain
         bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 0;
 }

@@ -13,7 +13,7 @@ pub use fp8::{
     BlockScaled, E4m3, E4m3F16, F16_SUMS_LARGEST, F16Sums, Int8, Int8F16, MxE4m3, MxInt8, Plain, Product,
 };
 pub use half::F16;
-pub use nvfp4::{DecodedNvFp4, NvFp4, ScaledNvFp4};
+pub use nvfp4::{DecodedNvFp4, NvFp4, ScaledNvFp4, ScaledNvFp4By64};
 
 use cuda_std::fragment::{self, m16n8k16};
 use cuda_std::swizzle::{CHUNK, LINE};

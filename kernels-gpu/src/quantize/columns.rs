@@ -59,28 +59,29 @@ impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES:
         let mut all = [[[self.warp.splat_f32(0.0); COLUMNS]; PIECES]; S];
         for s in 0..S {
             for piece in 0..PIECES {
+                let first = self.chunk(piece) * COLUMNS as u32;
                 // SAFETY: the caller's.
-                all[s][piece] = unsafe { self.columns_of_chunk(shared, s, self.chunk(piece)) };
+                let [[a, b, c, d], [e, f, g, h]] =
+                    unsafe { [0, 4].map(|behind| self.four_columns(shared, s, first + behind)) };
+                all[s][piece] = [a, b, c, d, e, f, g, h];
             }
         }
         all
     }
 
-    /// The `s`th number of each column of a chunk.
+    /// The `s`th number of four columns, from one on whose number is a multiple of four.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    pub(super) unsafe fn columns_of_chunk<const S: usize>(
+    pub(super) unsafe fn four_columns<const S: usize>(
         &self,
         SharedColumns(base): SharedColumns<S>,
         s: usize,
-        chunk: W::U32,
-    ) -> Eight<W> {
+        column: W::U32,
+    ) -> [W::F32; 4] {
         let warp = self.warp;
-        let place = chunk * (4 * COLUMNS as u32) + (base + (4 * Self::WIDTH * s) as u32);
+        let place = column * 4 + (base + (4 * Self::WIDTH * s) as u32);
         // SAFETY: the caller's.
-        let [[a, b, c, d], [e, f, g, h]] =
-            unsafe { [warp.load_shared_x4(place), warp.load_shared_x4(place + 16)] };
-        [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word))
+        unsafe { warp.load_shared_x4(place) }.map(|word| warp.float_from_bits(word))
     }
 
     /// A column's statistic over all chunks of rows, one after the other.

@@ -14,7 +14,7 @@ mod numbers;
 mod prepared;
 pub mod rows;
 pub mod statistics;
-pub mod transposed;
+mod transposed;
 
 use cuda_std::Warp;
 

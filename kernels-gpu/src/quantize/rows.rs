@@ -194,10 +194,20 @@ impl<
         // SAFETY: the caller's, here and below.
         unsafe {
             match self.work() {
-                Work::Queries(which) if integers => self.queries::<Int8>(which),
-                Work::Queries(which) => self.queries::<E4m3>(which),
-                Work::Keys(which) if integers => self.keys::<Int8>(which),
-                Work::Keys(which) => self.keys::<E4m3>(which),
+                Work::Queries(which) => {
+                    let mean = self.mean_for_queries(which.0);
+                    match integers {
+                        false => self.queries::<E4m3>(which, &mean),
+                        true => self.queries::<Int8>(which, &mean),
+                    }
+                }
+                Work::Keys(which) => {
+                    let change = self.change_of_keys(which.0);
+                    match integers {
+                        false => self.keys::<E4m3>(which, &change),
+                        true => self.keys::<Int8>(which, &change),
+                    }
+                }
                 Work::Values(which) => self.values(which),
             }
         }
@@ -209,8 +219,8 @@ impl<
         // SAFETY: the caller's, here and below.
         unsafe {
             match self.work() {
-                Work::Queries(which) => self.queries::<NvFp4<R>>(which),
-                Work::Keys(which) => self.keys::<NvFp4<R>>(which),
+                Work::Queries(which) => self.queries::<NvFp4<R>>(which, &self.mean_for_queries(which.0)),
+                Work::Keys(which) => self.keys::<NvFp4<R>>(which, &self.change_of_keys(which.0)),
                 Work::Values(which) => self.transposed_values::<R>(which),
             }
         }
@@ -308,27 +318,25 @@ impl<
         mean
     }
 
+    /// The mean key that a head's queries are multiplied with, if that is wanted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn queries<N: Numbers>(&self, (head, group): (u32, u32)) {
+    unsafe fn mean_for_queries(&self, head: u32) -> ByColumn<W, PIECES> {
         let params = self.params;
         let (batch, q_head) = divide(head, params.q_heads);
         let (group_size, _) = divide(params.q_heads, params.kv_heads);
         let kv_head = batch * params.kv_heads + divide(q_head, group_size).0;
-        // SAFETY: the caller's, here and below.
-        unsafe {
-            let mean = match params.q_shift {
-                0 => self.zeros(),
-                _ => self.mean_key(kv_head),
-            };
-            self.blocks_of_queries::<N>((head, group), &mean);
+        match params.q_shift {
+            0 => self.zeros(),
+            // SAFETY: the caller's.
+            _ => unsafe { self.mean_key(kv_head) },
         }
     }
 
     /// A row with a scale each, and its product with the mean key if that is wanted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn blocks_of_queries<N: Numbers>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
+    unsafe fn queries<N: Numbers>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
         let change = Change { mean: self.zeros(), rotated: ROTATED };
         let first_row = warp.mul_wide(self.first_row(), 4);
@@ -390,23 +398,22 @@ impl<
         product
     }
 
+    /// What is done to a head's keys.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn keys<N: Numbers>(&self, which: (u32, u32)) {
-        // SAFETY: the caller's, here and below.
-        unsafe {
-            let mean = match self.params.smooth_k {
-                0 => self.zeros(),
-                _ => self.mean_key(which.0),
-            };
-            let change = Change { mean, rotated: ROTATED };
-            self.blocks_of_keys::<N>(which, &change);
-        }
+    unsafe fn change_of_keys(&self, head: u32) -> Change<W, PIECES> {
+        let mean = match self.params.smooth_k {
+            0 => self.zeros(),
+            // SAFETY: the caller's.
+            _ => unsafe { self.mean_key(head) },
+        };
+        Change { mean, rotated: ROTATED }
     }
 
+    /// A scale for each quarter of a block.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn blocks_of_keys<N: Numbers>(&self, which: (u32, u32), change: &Change<W, PIECES>) {
+    unsafe fn keys<N: Numbers>(&self, which: (u32, u32), change: &Change<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
         let blocks = params.k.rows.div_ceil(BLOCK as u32);
         let scale = params.k_scale + 16 * which.0 as u64 * blocks as u64;

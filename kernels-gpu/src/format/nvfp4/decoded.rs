@@ -3,10 +3,13 @@
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k64;
 
-use super::super::{Element, F16, Fragments, Plain, first_column};
+use super::super::{Element, F16, Fragments, first_column};
 use super::products::{Product, lane_scales, of_lane, reciprocals};
 use super::{DECODED_UNIT, LINE_ELEMENTS, rounded, scaled};
 use crate::tile::{Place, SharedTile};
+
+/// Instructions for f16.
+pub enum Decoded {}
 
 /// Steps along a line.
 const STEPS: usize = LINE_ELEMENTS / m16n8k64::K;
@@ -47,7 +50,7 @@ impl<W: Warp> Places<W> {
     }
 }
 
-impl Fragments for Plain {
+impl Fragments for Decoded {
     type Place<W: Warp> = Places<W>;
     type A<W: Warp> = [[W::U32; 4]; PRODUCTS];
     type B<W: Warp> = [[W::U32; 2]; PRODUCTS];
@@ -111,7 +114,7 @@ fn operands<U: Copy>(upper: [U; 4], lower: [U; 4], next_upper: [U; 4], next_lowe
     [a, b, c, d]
 }
 
-impl Product for Plain {
+impl Product for Decoded {
     const BLOCK_SCALED: bool = false;
     const STEP: usize = m16n8k64::K;
     const KEYS: usize = m16n8k64::K;

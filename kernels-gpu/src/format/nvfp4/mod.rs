@@ -4,19 +4,20 @@
 //! What is here is arithmetic: from floats to codes and scales, with the same bits on every machine, and back to f16, for machines
 //! that multiply no e2m1.
 
-use super::{BlockScaled, Plain};
-
 mod decoded;
 mod products;
 mod scaled;
 
 pub use products::{LARGEST, NvFp4, Product};
 
-/// [`NvFp4`] by block-scaled instructions.
-pub type ScaledNvFp4 = NvFp4<BlockScaled>;
+/// [`NvFp4`] by block-scaled instructions, on tiles of 128 keys.
+pub type ScaledNvFp4 = NvFp4<scaled::Scaled<128>>;
+
+/// The same on tiles of 64 keys.
+pub type ScaledNvFp4By64 = NvFp4<scaled::Scaled<64>>;
 
 /// [`NvFp4`] in f16, to which all of its numbers are decoded: the same products.
-pub type DecodedNvFp4 = NvFp4<Plain>;
+pub type DecodedNvFp4 = NvFp4<decoded::Decoded>;
 
 
 use cuda_std::Warp;
@@ -48,6 +49,9 @@ pub const MAX: f32 = 6.0;
 pub const fn value_row(column: usize) -> usize {
     column / 16 * 16 + column % 2 * 8 + column % 16 / 2
 }
+
+/// Keys of which two blocks are.
+pub const TWO_BLOCKS: usize = 2 * BLOCK;
 
 /// The key of a tile that is the `k`th element of a row of transposed V.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]

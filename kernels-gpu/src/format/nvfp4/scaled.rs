@@ -3,10 +3,13 @@
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k64;
 
-use super::super::{BlockScaled, Fragments, first_column};
+use super::super::{Fragments, first_column};
 use super::products::{Product, lane_scales, of_lane, reciprocals};
 use super::{LINE_ELEMENTS, Rounding};
 use crate::tile::{Place, SharedTile};
+
+/// Block-scaled instructions; values of tiles of so many keys.
+pub enum Scaled<const KEYS: usize> {}
 
 /// Instructions along a line.
 const STEPS: usize = LINE_ELEMENTS / m16n8k64::K;
@@ -26,7 +29,7 @@ pub struct Line<U, const REGISTERS: usize> {
     steps: usize,
 }
 
-impl Fragments for BlockScaled {
+impl<const KEYS: usize> Fragments for Scaled<KEYS> {
     type Place<W: Warp> = Place<W>;
     type A<W: Warp> = Line<W::U32, 4>;
     type B<W: Warp> = Line<W::U32, 2>;
@@ -113,10 +116,10 @@ fn mma<W: Warp>(
     }
 }
 
-impl Product for BlockScaled {
+impl<const KEYS: usize> Product for Scaled<KEYS> {
     const BLOCK_SCALED: bool = true;
     const STEP: usize = LINE_ELEMENTS;
-    const KEYS: usize = 2 * m16n8k64::K;
+    const KEYS: usize = KEYS;
     const UNIT: f32 = 1.0;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
