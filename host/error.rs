@@ -128,8 +128,7 @@ pub enum Error {
 
 /// What helps where a family's kernels of a build end below a head dim.
 fn beyond_window(family: Family, head_dim: usize) -> &'static str {
-    let takes =
-        |kernel: &Kernel| kernel.arithmetic.family() == family && kernel.head_dim >= head_dim;
+    let takes = |kernel: &Kernel| kernel.arithmetic.family() == family && kernel.head_dim >= head_dim;
     match CATALOG.iter().any(takes) {
         true => "rebuild with ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in 16 bits",
         false => "compute in 16 bits",

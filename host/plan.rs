@@ -301,7 +301,12 @@ impl fmt::Display for Plan {
                 writeln!(f, "  {} walks over the columns of K and V: {grid} CTAs", kernel.name)?;
             }
             let (kernel, grid) = quantization.rows;
-            writeln!(f, "  {} brings Q, K and V to {}: {grid} CTAs", kernel.name, self.kernel.arithmetic.family().name().to_uppercase())?;
+            writeln!(
+                f,
+                "  {} brings Q, K and V to {}: {grid} CTAs",
+                kernel.name,
+                self.kernel.arithmetic.family().name().to_uppercase()
+            )?;
         }
         let copies = match k.copies {
             Copies::Async => "",

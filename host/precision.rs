@@ -42,7 +42,9 @@ impl Precision {
     pub(crate) const fn native_rows(self) -> Option<usize> {
         match self {
             Precision::Native => Some(0),
-            Precision::Fp8(Fp8 { native_rows, .. }) | Precision::NvFp4(NvFp4 { native_rows, .. }) => native_rows,
+            Precision::Fp8(Fp8 { native_rows, .. }) | Precision::NvFp4(NvFp4 { native_rows, .. }) => {
+                native_rows
+            }
         }
     }
 

@@ -129,7 +129,8 @@ impl Quantization {
         let chunks = problem.kv_len.div_ceil(LEAST_CHUNK).clamp(1, CHUNKS as usize);
         let enough = ENOUGH_CTAS * device.multiprocessors as usize;
         // Whole tiles of transposed values.
-        let whole = |&blocks: &usize| recipe.stage != Stage::NvFp4 || (BLOCK * blocks).is_multiple_of(value_keys);
+        let whole =
+            |&blocks: &usize| recipe.stage != Stage::NvFp4 || (BLOCK * blocks).is_multiple_of(value_keys);
         let mut several = GROUP_BLOCKS.into_iter().filter(whole);
         let least = several.clone().last().unwrap_or(1);
         let group_blocks = several.find(|&blocks| row_ctas(problem, blocks) >= enough).unwrap_or(least);
@@ -238,12 +239,7 @@ fn rotated_columns(head_dim: usize) -> u32 {
     1 << head_dim.trailing_zeros()
 }
 
-fn params(
-    problem: &Problem,
-    recipe: Recipe,
-    chunks: usize,
-    group_blocks: usize,
-) -> QuantizeParams {
+fn params(problem: &Problem, recipe: Recipe, chunks: usize, group_blocks: usize) -> QuantizeParams {
     let [q, k, v, _] = problem.operands.map(|operand| operand.byte_strides);
     // Without keys nothing has statistics.
     let keys = problem.kv_len > 0;

@@ -187,6 +187,12 @@ fn the_sample_in_eight_bits_is_as_exact_as_the_recipe() {
         (&["--family", "fp8", "--rotate", "--backend", "cpu", "--check"], 5.0),
         (&["--family", "fp8", "--rotate", "--qk", "int8", "--backend", "emulator", "--check"], 3.0),
         (&["--family", "fp8", "--v-scale", "block", "--smooth-k", "off", "--backend", "cpu", "--check"], 5.0),
+        (&["--family", "nvfp4", "--backend", "cpu", "--check"], 25.0),
+        (&["--family", "nvfp4", "--backend", "emulator", "--arch", "sm_89", "--check", "--causal"], 25.0),
+        (
+            &["--family", "nvfp4", "--backend", "emulator", "--arch", "sm_120f", "--check", "--hybrid", "64"],
+            25.0,
+        ),
     ] {
         let said = succeeds(arguments);
         let percent = said.split("relative L1 ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -215,15 +221,18 @@ fn bad_requests_are_one_clear_line() {
     assert_eq!(fails(&["--backend", "cpu", "--arch", "sm_89"]), "--arch sm_89 needs --backend emulator");
     assert!(fails(&["--family", "fp8", "--dropout", "0.5"]).starts_with("the fp8 family is not available"));
     assert!(
-        fails(&["--family", "nvfp4", "--backend", "emulator"])
-            .starts_with("the nvfp4 family is not available")
+        fails(&["--family", "nvfp4", "--dropout", "0.5"]).starts_with("the nvfp4 family is not available")
     );
     assert_eq!(fails(&["--rotate"]), "--rotate needs --family fp8");
     assert_eq!(fails(&["--rotate", "--family", "nvfp4"]), "--rotate needs --family fp8");
-    for (name, value) in
-        [("--qk", "int8"), ("--smooth-k", "on"), ("--v-scale", "block"), ("--sums", "f32"), ("--hybrid", "9")]
-    {
-        assert_eq!(fails(&[name, value]), format!("{name} needs --family fp8"));
+    for (name, value, families) in [
+        ("--qk", "int8", "fp8"),
+        ("--smooth-k", "on", "fp8 or nvfp4"),
+        ("--v-scale", "block", "fp8"),
+        ("--sums", "f32", "fp8"),
+        ("--hybrid", "9", "fp8 or nvfp4"),
+    ] {
+        assert_eq!(fails(&[name, value]), format!("{name} needs --family {families}"));
     }
     assert!(fails(&["--dtype", "f64"]).contains("f64"));
     assert!(fails(&["--scale", "nan"]).contains("not finite"));

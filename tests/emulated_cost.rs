@@ -3,8 +3,8 @@
 
 use ffpa::emulator::Counters;
 use ffpa::{
-    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, ForwardOptions, Fp8, Kernel, Lse, Precision, Problem,
-    ScoreNumbers, TensorMut, TensorRef, bf16, ffpa_forward, plan,
+    Arch, BuildInfo, Copies, DeviceInfo, Dtype, Engine, Family, ForwardOptions, Fp8, Kernel, Lse, NvFp4,
+    Precision, Problem, ScoreNumbers, TensorMut, TensorRef, bf16, ffpa_forward, plan,
 };
 use rstest::rstest;
 
@@ -49,7 +49,8 @@ fn eight_bits_cost_half_and_the_sums(
 ) {
     let precision = Precision::Fp8(Fp8::default().with_scores(scores));
     let build = BuildInfo::current();
-    let compiled = |d: usize| build.kernels.iter().any(|k| k.arithmetic.is_quantized() && k.head_dim >= d);
+    let compiled =
+        |d: usize| build.kernels.iter().any(|k| k.arithmetic.family() == Family::Fp8 && k.head_dim >= d);
     let head_dims = [8, 64, 96, 128, 160, 192, 224, 256, 320, 512, 640, 768, 1000];
     for d in head_dims.into_iter().filter(|&d| compiled(d)) {
         let counters = run_in(precision, arch, d, false);
@@ -62,6 +63,24 @@ fn eight_bits_cost_half_and_the_sums(
         let want = (2 * kernel.head_dim + 8) * N.next_multiple_of(kernel.rows) * N / (16 * 8 * 32);
         assert_eq!(counters.mma, want as u64, "{}", kernel.name);
     }
+}
+
+/// Block-scaled ones do 16 * 8 * 64 multiply-adds each, those on decoded numbers a quarter.
+#[rstest]
+fn four_bits_cost_a_quarter_and_the_sums(
+    #[values(Arch::Sm89, Arch::Sm90a, Arch::Sm120f)] arch: Arch,
+    #[values(8, 64, 72, 128, 160, 192, 256)] d: usize,
+) {
+    let precision = Precision::NvFp4(NvFp4::default());
+    let counters = run_in(precision, arch, d, false);
+    let mut problem = Problem::contiguous(Dtype::Bf16, [1, 1, 1, N, N, d]);
+    problem.precision = precision;
+    let kernel =
+        plan(&problem, &DeviceInfo::of_arch(arch), &BuildInfo::current()).expect("there is one").kernel;
+    assert_eq!(counters.bank_conflicts, 0, "{}", kernel.name);
+    assert_eq!(kernel.block_scaled, arch == Arch::Sm120f);
+    let each = if kernel.block_scaled { 16 * 8 * 64 } else { 16 * 8 * 16 };
+    assert_eq!(counters.mma, ((2 * kernel.head_dim + 8) * N * N / each) as u64, "{}", kernel.name);
 }
 
 #[test]

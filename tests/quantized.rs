@@ -6,8 +6,8 @@
 mod support;
 
 use ffpa::{
-    Element, Engine, Family, ForwardOptions, Fp8, Lse, Precision, ScoreNumbers, TensorMut, TensorRef, ValueScales,
-    bf16, f16, ffpa_forward,
+    Element, Engine, Family, ForwardOptions, Fp8, Lse, Precision, ScoreNumbers, TensorMut, TensorRef,
+    ValueScales, bf16, f16, ffpa_forward,
 };
 use support::cases::Case;
 use support::eight_bits::{compare, leaves_out, recipe, report};

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ffpa::{Family, Element, Engine, F8E4M3, InputType, Precision, bf16, f16};
+use ffpa::{Element, Engine, F8E4M3, Family, InputType, Precision, bf16, f16};
 use support::cases::{Case, LayoutKind};
 use support::eight_bits::{compare, leaves_out, recipe, report};
 use support::layout::TestElement;
@@ -37,7 +37,8 @@ const SHARINGS: [[Option<Sharing>; 3]; 4] = [
 ];
 
 fn run(file: &str) {
-    let left_out = |engine: &Engine, case: &Case| leaves_out(Family::Fp8, engine, case) || !case.d.is_multiple_of(16);
+    let left_out =
+        |engine: &Engine, case: &Case| leaves_out(Family::Fp8, engine, case) || !case.d.is_multiple_of(16);
     let tally = run_file(file, left_out, |engine, number, case| {
         let sharing = match case.layout {
             // Heads and batch entries that are one in memory have one scale.

@@ -3,12 +3,15 @@
 
 mod support;
 
-use ffpa::{Element, Engine, Family, NvFp4, Precision, bf16, f16};
+use ffpa::{
+    Element, Engine, Family, ForwardOptions, NvFp4, Precision, TensorMut, TensorRef, bf16, f16, ffpa_forward,
+};
 use support::cases::Case;
 use support::eight_bits::{compare, leaves_out, recipe, report};
+use support::inputs::Normal;
 use support::layout::TestElement;
 use support::suite::{run_file, suite};
-use support::trial::answer;
+use support::trial::{answer, backends};
 
 suite! {
     fp8,
@@ -50,6 +53,41 @@ fn run(file: &str) {
 #[test]
 fn early_rows() {
     run_with("early_rows", |recipe, case| case.native_rows.map_or(recipe, |n| recipe.with_native_rows(n)));
+}
+
+/// Where no sum is rounded, instructions that take 64 values of k and those that take 16 of decoded ones have the same bits.
+#[test]
+fn exact_sums_are_the_same_bits_everywhere() {
+    const KEYS: usize = 64;
+    // Numbers of e2m1 times 0.875, which is what 2688 is to a power of two: so are the scales of columns, and those of blocks are 448.
+    let numbers: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0].map(|x| 0.875 * x);
+    for d in [64, 72, 128, 192, 256] {
+        let (rows, mut random) = (70, Normal::new(d as u64));
+        let mut number = || {
+            let x = random.sample();
+            numbers[(x.abs() * 1000.0) as usize % 8].copysign(x)
+        };
+        let mut v: Vec<f64> = (0..KEYS * d).map(|_| number()).collect();
+        // One in each block.
+        for (key, sign) in [(0, 1.0), (4, -1.0), (32, 1.0), (36, -1.0)] {
+            v[key * d..][..d].fill(sign * numbers[7]);
+        }
+        let q = vec![f16::ZERO; rows * d];
+        let k: Vec<f16> = (0..KEYS * d).map(|_| f16::from_f64(number())).collect();
+        let values: Vec<f16> = v.iter().map(|&x| f16::from_f64(x)).collect();
+        let mean = |c: usize| v.iter().skip(c).step_by(d).sum::<f64>() / KEYS as f64;
+        for engine in backends() {
+            let input = |data, rows| TensorRef::bhnd(data, [1, 1, rows, d]).expect("it fits");
+            let mut o = vec![f16::NAN; rows * d];
+            let mut out = TensorMut::bhnd(&mut o, [1, 1, rows, d]).expect("it fits");
+            let options = ForwardOptions::new().with_precision(Precision::NvFp4(NvFp4::default()));
+            ffpa_forward(&engine, input(&q, rows), input(&k, KEYS), input(&values, KEYS), &mut out, &options)
+                .expect("it runs");
+            for (i, o) in o.into_iter().enumerate() {
+                assert_eq!(o, f16::from_f64(mean(i % d)), "{} D {d}: column {}", engine.device().name, i % d);
+            }
+        }
+    }
 }
 
 fn run_with(file: &str, change: impl Fn(NvFp4, &Case) -> NvFp4) {

@@ -2,8 +2,8 @@
 
 use ffpa::{
     Arch, Arithmetic, BuildInfo, DeviceInfo, Dropout, Dtype, Engine, Error, F8E4M3, ForwardOptions, Fp8,
-    InputType, Lse, Precision, RawForward, RawScales, RawTensor, Refusal, Scales, TensorMut, TensorRef, bf16,
-    f16, ffpa_forward,
+    InputType, Kernel, Lse, NvFp4, Precision, RawForward, RawScales, RawTensor, Refusal, Scales, TensorMut,
+    TensorRef, bf16, f16, ffpa_forward,
 };
 
 /// A call with these shapes, contiguous, on zeros.
@@ -111,15 +111,27 @@ fn scales_that_are_no_numbers() {
 
 #[test]
 fn families_that_are_not_there() {
-    let said = sentence(FINE, FINE, FINE, &none().with_precision(Precision::NvFp4));
-    let want = "the nvfp4 family is not available: there are no such kernels yet";
-    assert_eq!(said, want);
+    for (precision, name) in
+        [(Precision::Fp8(Fp8::default()), "fp8"), (Precision::NvFp4(NvFp4::default()), "nvfp4")]
+    {
+        let mut problem = problem();
+        problem.precision = precision;
+        let mut build = BuildInfo::current();
+        build.kernels.retain(|kernel| kernel.arithmetic.family() != precision.family());
+        let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &build).unwrap_err();
+        let want = format!(
+            "the {name} family is not available: this build has none of its kernels; rebuild with FFPA_BUILD_EXT \
+             and FFPA_BUILD_HEADDIM at their defaults"
+        );
+        assert_eq!(error.to_string(), want);
+    }
 }
 
 /// A build without `ENABLE_FFPA_QUANT_SPLIT_D`, whatever this one is.
 fn without_split_d() -> BuildInfo {
     let mut build = BuildInfo::current();
-    build.kernels.retain(|kernel| !kernel.arithmetic.is_quantized() || kernel.head_dim <= 224);
+    let within = |kernel: &Kernel| kernel.head_dim <= kernel.arithmetic.family().window();
+    build.kernels.retain(|kernel| within(kernel));
     build
 }
 
@@ -132,6 +144,12 @@ fn head_dims_outside_the_quantised_window() {
         error.to_string(),
         "head dim 232 is outside the fp8 window: this build has kernels for head dims up to 224; rebuild with \
          ENABLE_FFPA_QUANT_SPLIT_D=1, or compute in 16 bits"
+    );
+    (problem.head_dim, problem.precision) = (264, Precision::NvFp4(NvFp4::default()));
+    let error = ffpa::plan(&problem, &DeviceInfo::of_arch(Arch::Sm89), &without_split_d()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "head dim 264 is outside the nvfp4 window: this build has kernels for head dims up to 256; compute in 16 bits"
     );
 }
 

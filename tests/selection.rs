@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use ffpa::{
-    Arch, Arithmetic, BuildInfo, DeviceInfo, Dtype, Fp8, Kernel, Precision, Problem, ScoreNumbers, abi, plan,
+    Arch, Arithmetic, BuildInfo, DeviceInfo, Dtype, Fp8, Kernel, NvFp4, Precision, Problem, ScoreNumbers,
+    abi, plan,
 };
 use ffpa_kernels_gpu::catalog::{CATALOG, QUANTIZES};
 
@@ -19,12 +20,13 @@ fn the_table_is_the_stored_one() {
             (Arithmetic::E4m3, false),
             (Arithmetic::Int8, false),
             (Arithmetic::E4m3, true),
+            (Arithmetic::NvFp4, false),
         ] {
             let (dtype, precision) = asked(arithmetic, f16_sums);
             let sums = if f16_sums { ", f16 sums," } else { "" };
             let head_dims: &[usize] = match precision {
                 Precision::Native => &[8, 64, 72, 128, 136, 256, 264, 320, 512, 520, 640, 768, 1024],
-                _ => &[8, 64, 72, 128, 136, 192, 200, 224, 232],
+                _ => &[8, 64, 72, 128, 136, 192, 200, 224, 232, 256, 264],
             };
             for &d in head_dims {
                 let mut problem = Problem::contiguous(dtype, [2, 8, 2, 1000, 3000, d]);
@@ -48,7 +50,8 @@ fn asked(arithmetic: Arithmetic, f16_sums: bool) -> (Dtype, Precision) {
         Arithmetic::F16 => (Dtype::F16, Precision::Native),
         Arithmetic::Int8 => (Dtype::F16, Precision::Fp8(fp8.with_scores(ScoreNumbers::Int8))),
         Arithmetic::E4m3 => (Dtype::Bf16, Precision::Fp8(fp8)),
-        _ => (Dtype::Bf16, Precision::Native),
+        Arithmetic::NvFp4 => (Dtype::Bf16, Precision::NvFp4(NvFp4::default())),
+        Arithmetic::Bf16 => (Dtype::Bf16, Precision::Native),
     }
 }
 

@@ -114,7 +114,7 @@ pub struct Call {
     /// Of out: 0 f16, 1 bf16.
     output: u32,
     causal: u32,
-    /// 0 for the tensors' own, 1 for FP8, 2 for FP8 with Q and K in integers.
+    /// 0 for the tensors' own, 1 for FP8, 2 for FP8 with Q and K in integers, 3 for NVFP4.
     precision: u32,
 }
 
@@ -145,7 +145,8 @@ impl Call {
         let precision = match self.precision {
             0 => Precision::Native,
             1 => Precision::Fp8(Fp8::default()),
-            _ => Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8)),
+            2 => Precision::Fp8(Fp8::default().with_scores(ScoreNumbers::Int8)),
+            _ => Precision::NvFp4(NvFp4::default()),
         };
         let mut options = ForwardOptions::new().with_causal(self.causal != 0).with_precision(precision);
         // SAFETY: the caller's.

@@ -184,12 +184,12 @@ def measure_masked(ffpa, d, rounds, n=4096, heads=16):
 
 
 def measure_quantized(ffpa, d, rounds, n=8192, heads=32):
-    """Calls in eight bits beside one in bf16, what they lose, and the bandwidth of the kernels that quantise, beside a copy's."""
+    """Calls in eight and four bits beside one in bf16, what they lose, and the bandwidth of the kernels that quantise, beside a copy's."""
     q, k, v = (torch.randn(1, heads, n, d, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty(1, heads, n, device="cuda")
     source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8).random_()
     target = torch.empty_like(source)
-    competitors = {name: ffpa.bind(q, k, v, out, lse, precision=p) for p, name in enumerate(("bf16", "e4m3", "int8"))}
+    competitors = {name: ffpa.bind(q, k, v, out, lse, precision=p) for p, name in enumerate(("bf16", "e4m3", "int8", "nvfp4")) if d <= 256 or name != "nvfp4"}
     truth, truth_lse = exact(q[0, 0], k[0, 0], v[0, 0], False)
     case = {"d": d, "heads": heads, "n": n, "competitors": {}}
     times = {name: [] for name in competitors}
@@ -199,7 +199,7 @@ def measure_quantized(ffpa, d, rounds, n=8192, heads=32):
         torch.cuda.synchronize()
         error = ((out[0, 0].float() - truth).norm() / truth.norm()).item()
         worst = ((out[0, 0].float() - truth).norm(dim=1) / truth.norm(dim=1)).max().item()
-        assert error < 0.08 and not out.isnan().any(), (name, d, error)
+        assert error < (0.25 if name == "nvfp4" else 0.08) and not out.isnan().any(), (name, d, error)
         case["competitors"][name] = {"kernel": ffpa.last(), "relative_error": error, "worst_row": worst, "lse_error": (lse[0, 0] - truth_lse).abs().max().item()}
     for r in range(rounds + 1):
         for name in in_turn(competitors, r):

@@ -6,7 +6,7 @@ import torch
 
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 INPUTS = {torch.float16: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2}
-NATIVE, E4M3, INT8 = range(3)
+NATIVE, E4M3, INT8, NVFP4 = range(4)
 
 
 class Tensor(ctypes.Structure):

@@ -158,9 +158,8 @@ impl Arguments {
             ("--sums", self.sums.is_some(), FP8),
             ("--hybrid", self.hybrid.is_some(), QUANTIZED),
         ];
-        let misplaced = |(_, given, families): &(_, bool, &[FamilyArgument])| {
-            *given && !families.contains(&self.family)
-        };
+        let misplaced =
+            |(_, given, families): &(_, bool, &[FamilyArgument])| *given && !families.contains(&self.family);
         let (name, _, families) = of_families.into_iter().find(misplaced)?;
         Some((name, if families.len() == 1 { "fp8" } else { "fp8 or nvfp4" }))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ffpa::{
-    Arch, BuildInfo, Dropout, Dtype, Element, Engine, ForwardOptions, Fp8, Lse, Precision, Problem, Report,
+    Arch, BuildInfo, Dropout, Dtype, Element, Engine, ForwardOptions, Lse, Precision, Problem, Report,
     TensorMut, TensorRef, bf16, f16, ffpa_forward, plan,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -199,7 +199,12 @@ fn check<T: Element>(
 }
 
 /// What a call in eight or four bits does, kernel, parts and accumulators included.
-fn recipe(engine: &Engine, precision: Precision, mut problem: Problem, causal: bool) -> Result<Recipe, Failure> {
+fn recipe(
+    engine: &Engine,
+    precision: Precision,
+    mut problem: Problem,
+    causal: bool,
+) -> Result<Recipe, Failure> {
     (problem.precision, problem.causal, problem.lse) = (precision, causal, true);
     let plan = plan(&problem, engine.device(), &BuildInfo::current())?;
     Ok(Recipe::of(&problem, &plan, engine.device()))

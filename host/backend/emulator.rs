@@ -213,13 +213,14 @@ mod tests {
     use super::*;
     use crate::build_info::BuildInfo;
     use crate::element::Element;
+    use crate::nvfp4::{E2m1x2, Ue4m3};
     use crate::plan::plan;
-    use crate::precision::{Fp8, Precision, ScoreNumbers, ValueScales};
+    use crate::precision::{Fp8, NvFp4, Precision, ScoreNumbers, ValueScales};
     use crate::problem::Problem;
     use crate::quantization::Quantization;
     use ffpa_kernels_gpu::abi::Params;
     use ffpa_kernels_gpu::catalog::QUANTIZES;
-    use ffpa_kernels_gpu::config::Dtype;
+    use ffpa_kernels_gpu::config::{Arithmetic, Dtype};
 
     /// Numbers without pattern, some of them large.
     fn samples<T: Element>(count: usize, seed: u32) -> Vec<T> {
@@ -233,10 +234,49 @@ mod tests {
         samples
     }
 
+    /// What rows hold.
+    #[derive(Clone, Copy)]
+    enum Numbers {
+        E4m3,
+        Int8,
+        /// Scales of a step of 64 columns stand so many times.
+        NvFp4(usize),
+    }
+
     /// What bytes stand for: `count` of each row of `row_bytes`.
-    fn decoded(bytes: &[u8], row_bytes: usize, count: usize, int8: bool) -> Vec<f32> {
-        let number = |byte: u8| if int8 { f32::from(byte as i8) } else { F8E4M3::from_bits(byte).to_f32() };
-        bytes.chunks(row_bytes).flat_map(|row| row[..count].iter().map(|byte| number(*byte))).collect()
+    fn decoded(bytes: &[u8], row_bytes: usize, count: usize, numbers: Numbers) -> Vec<f32> {
+        let number = |row: &[u8], i: usize| match numbers {
+            Numbers::E4m3 => F8E4M3::from_bits(row[i]).to_f32(),
+            Numbers::Int8 => f32::from(row[i] as i8),
+            Numbers::NvFp4(times) => {
+                let (line, i) = (&row[i / 192 * 128..], i % 192);
+                let scale = |copy: usize| Ue4m3::from_bits(line[4 * (i / 64 * times + copy) + i % 64 / 16]);
+                assert!((1..times).all(|copy| scale(copy) == scale(0)));
+                E2m1x2::from_bits(line[32 + i / 2]).to_f32()[i % 2] * scale(0).to_f32()
+            }
+        };
+        bytes.chunks(row_bytes).flat_map(|row| (0..count).map(move |i| number(row, i))).collect()
+    }
+
+    /// What transposed values stand for: the tiles of a head, of so many rows and keys.
+    fn transposed(bytes: &[u8], [rows, keys]: [usize; 2], [kv_len, d]: [usize; 2]) -> Vec<f32> {
+        // Of 32 keys: first those whose numbers modulo 8 are 0, 1, then 2, 3 and so on, by ascending numbers.
+        let mut order: Vec<usize> = (0..32).collect();
+        order.sort_by_key(|key| (key % 8 / 2, *key));
+        let row_bytes = 32 + keys / 2;
+        let tiles = decoded(bytes, row_bytes, keys, Numbers::NvFp4(1));
+        let mut values = vec![0.0; kv_len * d];
+        for (place, value) in tiles.into_iter().enumerate() {
+            let (tile, row, k) = (place / (rows * keys), place / keys % rows, place % keys);
+            let key = tile * keys + k / 32 * 32 + order[k % 32];
+            // Rows of 16 columns: those with even numbers, then the others.
+            let column = row / 16 * 16 + row % 8 * 2 + row % 16 / 8;
+            match key < kv_len && column < d {
+                true => values[key * d + column] = value,
+                false => assert_eq!(value, 0.0),
+            }
+        }
+        values
     }
 
     /// Equal, but for the sign of zeros: integers have none.
@@ -256,15 +296,18 @@ mod tests {
     }
 
     /// On a device of so many multiprocessors: the fewer there are, the more blocks of rows a CTA has.
-    fn check<T: Element>(recipe: Fp8, sizes: [usize; 6], multiprocessors: u32) {
+    fn check<T: Element>(precision: Precision, sizes: [usize; 6], multiprocessors: u32) {
         let [batch, q_heads, kv_heads, q_len, kv_len, d] = sizes;
         let mut problem = Problem::contiguous(T::DTYPE, sizes);
-        problem.precision = Precision::Fp8(recipe);
-        let emulator = Emulator::new(Arch::Sm89, 1);
+        problem.precision = precision;
+        // Two ways of rounding to e2m1.
+        let arch = if multiprocessors == 1 { Arch::Sm120f } else { Arch::Sm89 };
+        let emulator = Emulator::new(arch, 1);
         // Whatever the build: there may be no forward kernel for what is quantised here.
         let build = BuildInfo { quantizes: QUANTIZES.iter().collect(), ..BuildInfo::current() };
         let device = DeviceInfo { multiprocessors, ..emulator.device().clone() };
-        let quantization = Quantization::of(&problem, [d.next_multiple_of(64), 128], &device, &build).expect("there is a kernel");
+        let tile = [d.next_multiple_of(64), if d <= 128 { 128 } else { 64 }];
+        let quantization = Quantization::of(&problem, tile, &device, &build).expect("there is a kernel");
         let quantization = quantization.expect("it quantises");
         let q = samples::<T>(batch * q_heads * q_len * d, 1);
         let [k, v] = [2, 3].map(|seed| samples::<T>(batch * kv_heads * kv_len * d, seed));
@@ -291,22 +334,35 @@ mod tests {
         };
         let row_bytes = params.row_bytes as usize;
         let (q_rows, kv_rows) = (batch * q_heads * q_len, batch * kv_heads * kv_len);
-        let (int8, blocks) = (params.int8 != 0, kv_len.div_ceil(64));
+        let blocks = kv_len.div_ceil(64);
+        let [of_q, of_k] = match problem.arithmetic() {
+            Arithmetic::Int8 => [Numbers::Int8; 2],
+            Arithmetic::NvFp4 => [Numbers::NvFp4(2), Numbers::NvFp4(1)],
+            _ => [Numbers::E4m3; 2],
+        };
         let want = Quantized::new::<T>(problem.arithmetic(), &quantization.params, [&q, &k, &v]);
 
         let scales = floats(params.q_scale, q_rows);
-        let got = decoded(at(params.q8, q_rows * row_bytes), row_bytes, d, int8);
+        let got = decoded(at(params.q8, q_rows * row_bytes), row_bytes, d, of_q);
         let got = got.iter().enumerate().map(|(i, x)| x * scales[i / d]);
         same("queries", got, &want.q);
 
         let scales = floats(params.k_scale, batch * kv_heads * blocks * 4);
-        let got = decoded(at(params.k8, kv_rows * row_bytes), row_bytes, d, int8);
+        let got = decoded(at(params.k8, kv_rows * row_bytes), row_bytes, d, of_k);
         let scale =
             |row: usize| scales[(row / kv_len * blocks + row % kv_len / 64) * 4 + row % kv_len % 8 / 2];
         let got = got.iter().enumerate().map(|(i, x)| x * scale(i / d));
         same("keys", got, &want.k);
 
-        let got = decoded(at(params.v8, kv_rows * row_bytes), row_bytes, d, false);
+        let got = match of_k {
+            Numbers::NvFp4(_) => {
+                let [rows, keys] = tile;
+                let head_bytes = kv_len.div_ceil(keys) * rows * (32 + keys / 2);
+                let heads = at(params.v8, batch * kv_heads * head_bytes).chunks(head_bytes);
+                heads.flat_map(|head| transposed(head, tile, [kv_len, d])).collect()
+            }
+            _ => decoded(at(params.v8, kv_rows * row_bytes), row_bytes, d, Numbers::E4m3),
+        };
         let columns = batch * kv_heads * d;
         let by_columns = params.v_by_columns != 0;
         let scales = match by_columns {
@@ -344,7 +400,26 @@ mod tests {
                 [1, 2, 2, 9, 75, 1000],
             ] {
                 for multiprocessors in [1, 128] {
-                    check::<bf16>(recipe, sizes, multiprocessors);
+                    check::<bf16>(Precision::Fp8(recipe), sizes, multiprocessors);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_and_cpu_quantise_to_the_same_four_bits() {
+        let nvfp4 = NvFp4::default();
+        for recipe in [nvfp4, nvfp4.with_smooth_v(true), nvfp4.with_smooth_k(false)] {
+            for sizes in [
+                [1, 2, 1, 70, 700, 128],
+                [2, 2, 2, 33, 65, 72],
+                [1, 1, 1, 1, 1300, 256],
+                [1, 1, 1, 5, 3, 8],
+                [1, 2, 1, 37, 190, 200],
+            ] {
+                for multiprocessors in [1, 128] {
+                    check::<bf16>(Precision::NvFp4(recipe), sizes, multiprocessors);
+                    check::<f16>(Precision::NvFp4(recipe), sizes, multiprocessors);
                 }
             }
         }
@@ -357,8 +432,8 @@ mod tests {
             for scores in [ScoreNumbers::E4m3, ScoreNumbers::Int8] {
                 let recipe = Fp8::default().with_scores(scores).with_rotation(true);
                 let rough = recipe.with_smooth_k(false).with_value_scales(ValueScales::Block);
-                check::<f16>(recipe, [1, 2, 1, 35, 70, d], 128);
-                check::<bf16>(rough, [1, 2, 2, 9, 130, d], 1);
+                check::<f16>(Precision::Fp8(recipe), [1, 2, 1, 35, 70, d], 128);
+                check::<bf16>(Precision::Fp8(rough), [1, 2, 2, 9, 130, d], 1);
             }
         }
     }

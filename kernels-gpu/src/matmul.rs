@@ -105,9 +105,7 @@ pub fn round_probabilities<W: Warp, C: Config, const M: usize, const N: usize>(
     probabilities: &Accumulator<W, M, N>,
     block: usize,
 ) -> Block<W, C, M> {
-    let round = |k, m: usize| {
-        C::Values::round(warp, &probabilities.tiles[m], block * C::Values::STEPS + k)
-    };
+    let round = |k, m: usize| C::Values::round(warp, &probabilities.tiles[m], block * C::Values::STEPS + k);
     let mut rounded = [[round(0, 0); M]; STEPS];
     for k in 0..steps::<C, N>(block) {
         for m in 0..M {

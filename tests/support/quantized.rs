@@ -109,9 +109,9 @@ impl Recipe {
         match self.numbers {
             Numbers::E4m3 => quantize(x, d, count, share, 448.0, each(e4m3)),
             Numbers::Int8 => quantize(x, d, count, share, 127.0, each(int8)),
-            Numbers::NvFp4 => quantize(x, d, count, share, 2688.0, |row| {
-                row.chunks(16).flat_map(nvfp4).collect()
-            }),
+            Numbers::NvFp4 => {
+                quantize(x, d, count, share, 2688.0, |row| row.chunks(16).flat_map(nvfp4).collect())
+            }
         }
     }
 
@@ -299,10 +299,14 @@ impl Head {
         let v = if recipe.by_channel {
             // The same, column by column.
             let turned: Vec<f32> = (0..d).flat_map(|c| v.iter().skip(c).step_by(d).copied()).collect();
-            let Codes { codes, scales } =
-                quantize(&turned, call.kv_len.max(1), d, |column| column, recipe.v_largest(), |column| {
-                    column.chunks(128).flat_map(|tile| recipe.along_keys(tile)).collect()
-                });
+            let Codes { codes, scales } = quantize(
+                &turned,
+                call.kv_len.max(1),
+                d,
+                |column| column,
+                recipe.v_largest(),
+                |column| column.chunks(128).flat_map(|tile| recipe.along_keys(tile)).collect(),
+            );
             let back = (0..call.kv_len)
                 .flat_map(|key| codes.iter().skip(key).step_by(call.kv_len).copied())
                 .collect();
@@ -400,8 +404,7 @@ impl Call {
             let new = scores.iter().copied().fold(maximum, f64::max);
             let factor = if maximum == new { 1.0 } else { (maximum - new).exp() };
             maximum = new;
-            let p: Vec<f32> =
-                scores.iter().map(|s| (recipe.one() * (s - maximum).exp()) as f32).collect();
+            let p: Vec<f32> = scores.iter().map(|s| (recipe.one() * (s - maximum).exp()) as f32).collect();
             let p = recipe.along_keys(&p);
             let sums = p.chunks(BLOCK).map(|p| sum(p.iter().copied(), |x| recipe.keep(x)));
             total = total * factor + sums.sum::<f64>();

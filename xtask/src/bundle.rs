@@ -22,6 +22,7 @@ for step in ${@:-correctness sanitizers speed}; do
       timeout 300 ./conformance || failed=1
       timeout 300 ./quantized || failed=1
       timeout 300 ./quantized_inputs || failed=1
+      timeout 300 ./quantized_nvfp4 || failed=1
       timeout 100 ./merge || failed=1
       timeout 300 ./properties --ignored || failed=1
       timeout 100 python3 contract.py ./libffpa_cabi.so || failed=1
@@ -69,14 +70,23 @@ pub fn make(dir: &Path) -> Result<(), Failure> {
         "--test",
         "quantized_inputs",
         "--test",
+        "quantized_nvfp4",
+        "--test",
         "properties",
         "--test",
         "merge",
     ])?;
     built.extend(cargo(&["build", "--example", "forward", "--example", "ffpa_cabi"])?);
-    for name in
-        ["conformance", "quantized", "quantized_inputs", "properties", "merge", "forward", "libffpa_cabi.so"]
-    {
+    for name in [
+        "conformance",
+        "quantized",
+        "quantized_inputs",
+        "quantized_nvfp4",
+        "properties",
+        "merge",
+        "forward",
+        "libffpa_cabi.so",
+    ] {
         let stem = name.trim_end_matches(".so");
         let is_it = |path: &&PathBuf| {
             let file = path.file_name().unwrap_or_default().to_string_lossy();

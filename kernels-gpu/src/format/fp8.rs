@@ -236,12 +236,7 @@ impl<P: Product> Values for E4m3<P> {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn add<W: Warp>(
-        warp: W,
-        [left, right]: &mut [P::Sums<W>; 2],
-        p: [W::U32; 4],
-        b: [[W::U32; 2]; 2],
-    ) {
+    fn add<W: Warp>(warp: W, [left, right]: &mut [P::Sums<W>; 2], p: [W::U32; 4], b: [[W::U32; 2]; 2]) {
         P::add(warp, left, p, b[0]);
         P::add(warp, right, p, b[1]);
     }

@@ -15,9 +15,9 @@ pub use fp8::{
 pub use half::F16;
 pub use nvfp4::{DecodedNvFp4, NvFp4, ScaledNvFp4, ScaledNvFp4By64};
 
+use cuda_std::Warp;
 use cuda_std::fragment::{self, m16n8k16};
 use cuda_std::swizzle::{CHUNK, LINE};
-use cuda_std::Warp;
 
 use crate::abi::Params;
 use crate::config::{Arithmetic, Dtype};
@@ -134,13 +134,7 @@ impl Fragments for Dense {
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn load_a<W: Warp>(
-        warp: W,
-        place: Place<W>,
-        m: usize,
-        k: usize,
-        _elements: usize,
-    ) -> [W::U32; 4] {
+    unsafe fn load_a<W: Warp>(warp: W, place: Place<W>, m: usize, k: usize, _elements: usize) -> [W::U32; 4] {
         // SAFETY: the caller's.
         unsafe { place.load_a(warp, m, 2 * k) }
     }
@@ -338,12 +332,7 @@ impl<E: Element> Values for E {
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn add<W: Warp>(
-        warp: W,
-        [left, right]: &mut [[W::F32; 4]; 2],
-        p: [W::U32; 4],
-        b: [[W::U32; 2]; 2],
-    ) {
+    fn add<W: Warp>(warp: W, [left, right]: &mut [[W::F32; 4]; 2], p: [W::U32; 4], b: [[W::U32; 2]; 2]) {
         E::mma(warp, left, p, b[0]);
         E::mma(warp, right, p, b[1]);
     }

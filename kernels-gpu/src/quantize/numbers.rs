@@ -107,7 +107,8 @@ impl<R: Rounding> Numbers for NvFp4<R> {
         let largest = nvfp4::largest(warp, values);
         let next = warp.maximum(largest, warp.shuffle_xor(largest, 1));
         let other = warp.shuffle_xor(next, 2);
-        let scales = nvfp4::scales(warp, [next, other, warp.shuffle_xor(next, 4), warp.shuffle_xor(other, 4)]);
+        let scales =
+            nvfp4::scales(warp, [next, other, warp.shuffle_xor(next, 4), warp.shuffle_xor(other, 4)]);
         let [own, ..] = nvfp4::numbers(warp, scales);
         let codes = nvfp4::codes::<R, W>(warp, values, own);
         let chunk = chunk + behind as u32;

@@ -10,8 +10,8 @@ use cuda_std::Warp;
 
 use super::block::{Block, Rows};
 use super::columns::SharedColumns;
-use super::prepared::{Change, Prepared};
 use super::numbers::{E4m3, Int8, Numbers, NvFp4, Side};
+use super::prepared::{Change, Prepared};
 use super::{ByColumn, COLUMNS, unpack};
 use crate::abi::{Columns, QuantizeParams};
 use crate::config::Dtype;
@@ -286,8 +286,7 @@ impl<
     ) {
         let (warp, params) = (self.warp, self.params);
         for piece in 0..PIECES {
-            let values =
-                [0, 1, 2, 3, 4, 5, 6, 7].map(|c| rows.values[pass][piece][c] * factor(piece, c));
+            let values = [0, 1, 2, 3, 4, 5, 6, 7].map(|c| rows.values[pass][piece][c] * factor(piece, c));
             let row = block.to + self.distance(rows.step, pass) as u64 * params.row_bytes as u64;
             let exists = rows.exist[pass] & self.piece_exists(piece, params.row_columns);
             // SAFETY: the caller's; what does not exist is not written.

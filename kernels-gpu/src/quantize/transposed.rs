@@ -95,9 +95,8 @@ impl<W: Warp, E: Element, const LANES: usize, const PIECES: usize, const PASSES:
         let halves = columns.map(|[a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]| {
             [[a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]]
         });
-        let largest = halves.map(|[first, second]| {
-            warp.maximum(nvfp4::largest(warp, first), nvfp4::largest(warp, second))
-        });
+        let largest = halves
+            .map(|[first, second]| warp.maximum(nvfp4::largest(warp, first), nvfp4::largest(warp, second)));
         let scales = nvfp4::scales(warp, largest);
         let numbers = nvfp4::numbers(warp, scales);
         for c in 0..COLUMNS {

@@ -108,7 +108,12 @@ impl Fragments for Decoded {
 
 /// A operands of pairs, as [`decode`](super::decode) has them: of the upper and the lower row, over 32 values of k and the next.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-fn operands<U: Copy>(upper: [U; 4], lower: [U; 4], next_upper: [U; 4], next_lower: [U; 4]) -> [[U; 4]; PRODUCTS] {
+fn operands<U: Copy>(
+    upper: [U; 4],
+    lower: [U; 4],
+    next_upper: [U; 4],
+    next_lower: [U; 4],
+) -> [[U; 4]; PRODUCTS] {
     let two = |a: [U; 4], b: [U; 4]| [[a[0], b[0], a[1], b[1]], [a[2], b[2], a[3], b[3]]];
     let ([a, b], [c, d]) = (two(upper, lower), two(next_upper, next_lower));
     [a, b, c, d]

@@ -19,7 +19,6 @@ pub type ScaledNvFp4By64 = NvFp4<scaled::Scaled<64>>;
 /// [`NvFp4`] in f16, to which all of its numbers are decoded: the same products.
 pub type DecodedNvFp4 = NvFp4<decoded::Decoded>;
 
-
 use cuda_std::Warp;
 use cuda_std::fragment::m16n8k64;
 use cuda_std::swizzle::LINE;

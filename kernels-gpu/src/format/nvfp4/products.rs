@@ -52,9 +52,7 @@ pub(super) fn of_lane<W: Warp, const N: usize>(
     quarter: usize,
 ) -> [[W::F32; 8]; 2] {
     let first = 4 * quarter;
-    [0, 1].map(|half| {
-        [0, 1, 2, 3, 4, 5, 6, 7].map(|e| probabilities[first + e / 2][2 * half + e % 2])
-    })
+    [0, 1].map(|half| [0, 1, 2, 3, 4, 5, 6, 7].map(|e| probabilities[first + e / 2][2 * half + e % 2]))
 }
 
 /// The scales of what an operand takes from a lane over 64 keys: byte `2 h + i` is that of 32 keys' `h`th quarter and row `i`. Two

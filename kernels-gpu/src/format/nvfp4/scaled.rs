@@ -99,13 +99,7 @@ impl<const KEYS: usize> Fragments for Scaled<KEYS> {
 
 /// `d += a b` over an instruction's elements.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
-fn mma<W: Warp>(
-    warp: W,
-    d: &mut [W::F32; 4],
-    a: &Line<W::U32, 4>,
-    b: &Line<W::U32, 2>,
-    step: usize,
-) {
+fn mma<W: Warp>(warp: W, d: &mut [W::F32; 4], a: &Line<W::U32, 4>, b: &Line<W::U32, 2>, step: usize) {
     let ((scale_a, a_lanes), (scale_b, b_lanes)) = (a.scales[step], b.scales[step]);
     let (a, b) = (a.words[step], b.words[step]);
     match (a_lanes, b_lanes) {
@@ -123,12 +117,7 @@ impl<const KEYS: usize> Product for Scaled<KEYS> {
     const UNIT: f32 = 1.0;
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn mma<W: Warp>(
-        warp: W,
-        d: &mut [[W::F32; 4]; 2],
-        a: Line<W::U32, 4>,
-        b: [Line<W::U32, 2>; 2],
-    ) {
+    fn mma<W: Warp>(warp: W, d: &mut [[W::F32; 4]; 2], a: Line<W::U32, 4>, b: [Line<W::U32, 2>; 2]) {
         for step in 0..a.steps {
             for i in 0..2 {
                 mma(warp, &mut d[i], &a, &b[i], step);
