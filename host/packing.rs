@@ -9,7 +9,7 @@ use ffpa_kernels_gpu::abi::Scale;
 use crate::problem::{MAX_ROWS, Problem, ScaleOperand};
 
 /// Below so many query rows, heads are packed.
-const FEW_ROWS: usize = 64;
+pub(crate) const FEW_ROWS: usize = 64;
 
 /// What a kernel sees of the query side.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ffpa_kernels_gpu::abi::{Dropout, Mask, Matrices, Params, Scales, TensorMaps};
-use ffpa_kernels_gpu::catalog::{Copies, Kernel};
+use ffpa_kernels_gpu::catalog::{Copies, Kernel, Stage};
 
 use crate::build_info::BuildInfo;
 use crate::combination::{Combination, Division};
@@ -297,16 +297,15 @@ impl fmt::Display for Plan {
             )?;
         }
         if let Some(quantization) = &self.quantization {
-            if let Some((kernel, grid)) = quantization.statistics {
-                writeln!(f, "  {} walks over the columns of K and V: {grid} CTAs", kernel.name)?;
+            let numbers = k.arithmetic.family().name().to_uppercase();
+            for (kernel, grid) in &quantization.launches {
+                let does = match kernel.stage {
+                    Stage::Statistics => "walks over the columns".to_string(),
+                    Stage::Rows | Stage::NvFp4 => format!("brings Q, K and V to {numbers}"),
+                    Stage::Terms => "multiplies the means of queries with the keys".to_string(),
+                };
+                writeln!(f, "  {} {does}: {grid} CTAs", kernel.name)?;
             }
-            let (kernel, grid) = quantization.rows;
-            writeln!(
-                f,
-                "  {} brings Q, K and V to {}: {grid} CTAs",
-                kernel.name,
-                self.kernel.arithmetic.family().name().to_uppercase()
-            )?;
         }
         let copies = match k.copies {
             Copies::Async => "",

@@ -174,6 +174,9 @@ impl Fp8 {
 pub struct NvFp4 {
     /// Whether the mean of all keys is subtracted from each: softmax does not see it, and what remains is smaller.
     pub smooth_k: bool,
+    /// Whether the mean of each 128 rows of Q is subtracted from these; its products with the keys, which are not rounded, are
+    /// added to the scores. Not in heads of fewer than 64 rows, which have little in common.
+    pub smooth_q: bool,
     /// Whether each column's mean is subtracted from V, and added to the output.
     pub smooth_v: bool,
     /// As [`Fp8::native_rows`].
@@ -182,7 +185,7 @@ pub struct NvFp4 {
 
 impl Default for NvFp4 {
     fn default() -> Self {
-        NvFp4 { smooth_k: true, smooth_v: false, native_rows: None }
+        NvFp4 { smooth_k: true, smooth_q: true, smooth_v: false, native_rows: None }
     }
 }
 
@@ -190,6 +193,11 @@ impl NvFp4 {
     /// With or without the mean key subtracted.
     pub fn with_smooth_k(self, smooth_k: bool) -> Self {
         NvFp4 { smooth_k, ..self }
+    }
+
+    /// With or without the means of 128 rows subtracted from Q.
+    pub fn with_smooth_q(self, smooth_q: bool) -> Self {
+        NvFp4 { smooth_q, ..self }
     }
 
     /// With or without the columns' means subtracted from V.

@@ -4,12 +4,13 @@ use ffpa_kernels_gpu::abi::{Columns, Matrices, Params, QuantizeParams, Scale, Sc
 use ffpa_kernels_gpu::catalog::{Quantize, Stage};
 use ffpa_kernels_gpu::config::Arithmetic;
 use ffpa_kernels_gpu::format::{F16_SUMS_LARGEST, nvfp4};
-use ffpa_kernels_gpu::quantize::{CHUNKS, rows};
+use ffpa_kernels_gpu::quantize::{CHUNKS, QUERIES, rows, terms};
 use ffpa_kernels_gpu::scales::BLOCK;
 
 use crate::build_info::BuildInfo;
 use crate::device::DeviceInfo;
 use crate::error::Error;
+use crate::packing::FEW_ROWS;
 use crate::plan::{MAX_GRID, from_row, matrices};
 use crate::precision::{Fp8, NvFp4, Precision, ValueScales};
 use crate::problem::Problem;
@@ -33,11 +34,9 @@ pub(crate) const ALIGNMENT: usize = 256;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Quantization {
-    /// What walks over the columns first, and its CTAs, if that is asked for.
-    pub statistics: Option<(&'static Quantize, u32)>,
-    /// What turns rows into bytes, and its CTAs.
-    pub rows: (&'static Quantize, u32),
-    /// Parameters of both, with addresses of tensors as in [`Plan::params`](crate::Plan::params) and all others 0.
+    /// Its kernels and their CTAs, in the order in which they start.
+    pub launches: Vec<(&'static Quantize, u32)>,
+    /// Parameters of all, with addresses of tensors as in [`Plan::params`](crate::Plan::params) and all others 0.
     pub params: QuantizeParams,
     /// What all results take, in bytes.
     pub bytes: usize,
@@ -56,6 +55,8 @@ struct Layout {
     v_columns: u64,
     v_mean: u64,
     q_shift: u64,
+    q_means: u64,
+    terms: u64,
     columns: u64,
 }
 
@@ -64,6 +65,7 @@ struct Layout {
 struct Recipe {
     stage: Stage,
     smooth_k: bool,
+    smooth_q: bool,
     rotation: bool,
     v_by_columns: bool,
     smooth_v: bool,
@@ -79,15 +81,17 @@ impl Recipe {
             Precision::Fp8(Fp8 { smooth_k, rotation, value_scales, f16_sums, .. }) => Some(Recipe {
                 stage: Stage::Rows,
                 smooth_k,
+                smooth_q: false,
                 rotation,
                 v_by_columns: matches!(value_scales, ValueScales::Channel { .. }),
                 smooth_v: value_scales == ValueScales::Channel { smooth: true },
                 v_largest: if f16_sums { F16_SUMS_LARGEST } else { rows::LARGEST_E4M3 },
                 columns_multiple: 16,
             }),
-            Precision::NvFp4(NvFp4 { smooth_k, smooth_v, .. }) => Some(Recipe {
+            Precision::NvFp4(NvFp4 { smooth_k, smooth_q, smooth_v, .. }) => Some(Recipe {
                 stage: Stage::NvFp4,
                 smooth_k,
+                smooth_q,
                 rotation: false,
                 v_by_columns: true,
                 smooth_v,
@@ -138,22 +142,22 @@ impl Quantization {
         let rows = kernel(recipe.stage)?;
         params.steps = rows.steps() as u32;
         (params.value_rows, params.value_keys) = (value_rows as u32, value_keys as u32);
-        let statistics = match params.smooth_k != 0 || params.v_by_columns != 0 {
-            true => {
-                let heads = problem.batch.saturating_mul(2 * problem.kv_heads);
-                Some((kernel(Stage::Statistics)?, grid(heads.saturating_mul(chunks))?))
-            }
-            false => None,
-        };
-        let ctas = grid(row_ctas(problem, group_blocks))?;
+        let mut launches = Vec::new();
+        let (q_heads, blocks) = (problem.batch.saturating_mul(problem.q_heads), query_blocks(problem));
+        let blocks = if params.smooth_q != 0 { q_heads.saturating_mul(blocks) } else { 0 };
+        if params.smooth_k != 0 || params.v_by_columns != 0 || blocks > 0 {
+            let heads = problem.batch.saturating_mul(2 * problem.kv_heads);
+            let ctas = heads.saturating_mul(chunks).saturating_add(blocks);
+            launches.push((kernel(Stage::Statistics)?, grid(ctas)?));
+        }
+        launches.push((rows, grid(row_ctas(problem, group_blocks))?));
+        if blocks > 0 {
+            let groups = q_heads.saturating_mul(query_blocks(problem).div_ceil(terms::BLOCKS));
+            let tiles = params.term_stride as usize / terms::KEYS;
+            launches.push((kernel(Stage::Terms)?, grid(groups.saturating_mul(tiles))?));
+        }
         let (layout, bytes) = layout(problem, &params);
-        Ok(Some(Quantization { statistics, rows: (rows, ctas), params, bytes, layout }))
-    }
-
-    /// Its kernels and their CTAs, in the order in which they start.
-    #[cfg(feature = "emulator")]
-    pub(crate) fn launches(&self) -> impl Iterator<Item = (&'static Quantize, u32)> + use<> {
-        self.statistics.into_iter().chain([self.rows])
+        Ok(Some(Quantization { launches, params, bytes, layout }))
     }
 
     /// Writes the addresses of a workspace into the parameters of both: `forward` has those of the tensors, and is left with
@@ -171,6 +175,8 @@ impl Quantization {
         params.v_scale = workspace + at.v_scale;
         params.v_columns = workspace + at.v_columns;
         params.v_mean = workspace + at.v_mean;
+        params.q_means = workspace + at.q_means;
+        params.terms = workspace + at.terms;
         params.columns = workspace + at.columns;
         let shifts = params.smooth_k != 0 && forward.lse != 0;
         params.q_shift = if shifts { workspace + at.q_shift } else { 0 };
@@ -202,8 +208,15 @@ impl Quantization {
             v_columns: if by_columns { params.v_columns } else { 0 },
             v_mean: if params.smooth_v != 0 { params.v_mean } else { 0 },
             q_shift: params.q_shift,
+            terms: if params.smooth_q != 0 { params.terms } else { 0 },
+            term_stride: params.term_stride,
         }
     }
+}
+
+/// Blocks of rows of a head whose mean query is subtracted together.
+fn query_blocks(problem: &Problem) -> usize {
+    problem.q_len.div_ceil(QUERIES)
 }
 
 /// Groups of so many blocks that a head's rows are.
@@ -259,10 +272,13 @@ fn params(problem: &Problem, recipe: Recipe, chunks: usize, group_blocks: usize)
         v_columns: 0,
         v_mean: 0,
         q_shift: 0,
+        q_means: 0,
+        terms: 0,
         columns: 0,
         source: problem.dtype,
         int8: (problem.arithmetic() == Arithmetic::Int8).into(),
         smooth_k: (keys && recipe.smooth_k).into(),
+        smooth_q: (keys && recipe.smooth_q && problem.q_len >= FEW_ROWS).into(),
         smooth_v: (v_by_columns && recipe.smooth_v).into(),
         v_by_columns: v_by_columns.into(),
         v_largest: recipe.v_largest,
@@ -272,6 +288,7 @@ fn params(problem: &Problem, recipe: Recipe, chunks: usize, group_blocks: usize)
         head_dim: problem.head_dim as u32,
         row_bytes: problem.arithmetic().record().bytes(d) as u32,
         row_columns: d.next_multiple_of(recipe.columns_multiple) as u32,
+        term_stride: problem.kv_len.next_multiple_of(terms::KEYS) as u32,
         value_rows: 0,
         value_keys: 0,
         chunks: chunks as u32,
@@ -301,6 +318,7 @@ fn layout(problem: &Problem, params: &QuantizeParams) -> (Layout, usize) {
         _ => kv_rows * row_bytes,
     };
     let columns = kv_heads * problem.head_dim;
+    let query_means = if params.smooth_q != 0 { q_heads * query_blocks(problem) } else { 0 };
     let mut end = 0_usize;
     let mut take = |bytes: usize| {
         let begin = end;
@@ -317,6 +335,8 @@ fn layout(problem: &Problem, params: &QuantizeParams) -> (Layout, usize) {
         v_columns: take(4 * columns),
         v_mean: take(4 * columns),
         q_shift: take(4 * q_rows),
+        q_means: take(4 * query_means * problem.head_dim),
+        terms: take(4 * query_means * params.term_stride as usize),
         columns: take(4 * columns * Columns::COUNT as usize * params.chunks as usize),
     };
     (layout, end)

@@ -39,9 +39,14 @@ suite! {
 const SEED: u64 = 100;
 
 /// Recipes that together have every choice.
-fn recipes() -> [NvFp4; 3] {
+fn recipes() -> [NvFp4; 4] {
     let nvfp4 = NvFp4::default();
-    [nvfp4, nvfp4.with_smooth_v(true), nvfp4.with_smooth_k(false)]
+    [
+        nvfp4,
+        nvfp4.with_smooth_v(true).with_smooth_q(false),
+        nvfp4.with_smooth_k(false),
+        nvfp4.with_smooth_k(false).with_smooth_q(false),
+    ]
 }
 
 /// All rows in four bits, whatever the default.
@@ -94,8 +99,8 @@ fn run_with(file: &str, change: impl Fn(NvFp4, &Case) -> NvFp4) {
     let left_out = |engine: &Engine, case: &Case| leaves_out(Family::NvFp4, engine, case);
     let tally = run_file(file, left_out, |engine, number, case| {
         let case = &Case { seed: case.seed + SEED, ..case.clone() };
-        let recipe = change(recipes()[number % 3], case);
-        let result = match number / 3 % 2 {
+        let recipe = change(recipes()[number % 4], case);
+        let result = match number / 4 % 2 {
             0 => check::<f16>(engine, case, recipe),
             _ => check::<bf16>(engine, case, recipe),
         };

@@ -142,7 +142,7 @@ impl Emulator {
         if let (Some(params), Some(quantization)) = (quantize, &plan.quantization)
             && plan.grid > 0
         {
-            for (kernel, grid) in quantization.launches() {
+            for &(kernel, grid) in &quantization.launches {
                 self.quantize(kernel, grid, &params, buffers)?;
             }
         }
@@ -322,7 +322,7 @@ mod tests {
             (forward.q.base, forward.k.base, forward.v.base) = (q, k, v);
             let params = quantization.place(workspace, &mut forward);
             let buffers = Buffers(buffers);
-            for (kernel, grid) in quantization.launches() {
+            for &(kernel, grid) in &quantization.launches {
                 emulator.quantize(kernel, grid, &params, &buffers).expect("it runs");
             }
             (params, workspace)

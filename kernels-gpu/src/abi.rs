@@ -175,6 +175,11 @@ pub struct Scales {
     /// Each query row's product with what was subtracted from all keys, f32 `[batch, q_heads, q_len]`; 0 if nothing was, or
     /// nobody asks for the log-sum-exp.
     pub q_shift: u64,
+    /// What is added to scores, of each [`QUERIES`](crate::quantize::QUERIES) rows and key: f32
+    /// `[batch, q_heads, row blocks, term_stride]`; 0 if nothing is.
+    pub terms: u64,
+    /// Floats from one row block's terms to the next: keys rounded up to a multiple of 128.
+    pub term_stride: u32,
     /// Bytes from one group of a block's keys to the next.
     pub k_group_stride: u32,
 }
@@ -188,6 +193,8 @@ impl Scales {
         v_columns: 0,
         v_mean: 0,
         q_shift: 0,
+        terms: 0,
+        term_stride: 0,
         k_group_stride: 0,
     };
 }
@@ -361,6 +368,11 @@ pub struct QuantizeParams {
     pub v_mean: u64,
     /// Of each query row's product with the mean key, f32 `[batch, q_heads, q_len]`; 0 to leave it out.
     pub q_shift: u64,
+    /// Of the means of Q's columns over each [`QUERIES`](crate::quantize::QUERIES) rows, f32
+    /// `[batch, q_heads, row blocks, head_dim]`.
+    pub q_means: u64,
+    /// Of what scores lack for it, as [`Scales::terms`].
+    pub terms: u64,
     /// Of the statistics of columns, f32 `[batch, kv_heads, Columns::COUNT, chunks, head_dim]`.
     pub columns: u64,
     /// Element type of the sources.
@@ -369,6 +381,8 @@ pub struct QuantizeParams {
     pub int8: u32,
     /// 1 if K's mean is subtracted.
     pub smooth_k: u32,
+    /// 1 if the means of Q are.
+    pub smooth_q: u32,
     /// 1 if V's mean is; then its scales are by columns.
     pub smooth_v: u32,
     /// 1 if V's scales are by columns, 0 if by blocks.
@@ -387,6 +401,8 @@ pub struct QuantizeParams {
     pub row_bytes: u32,
     /// Columns of it: `head_dim` rounded up to 16, or 64 of NVFP4.
     pub row_columns: u32,
+    /// As in [`Scales`].
+    pub term_stride: u32,
     /// Rows of a tile of transposed values, a multiple of 64.
     pub value_rows: u32,
     /// Its keys, 64 or 128.
@@ -419,9 +435,9 @@ const _: () = {
     assert!(offset_of!(Params, maps) == 0 && size_of::<TensorMaps>() == 384);
     assert!(offset_of!(Params, lse) == 512 && offset_of!(Params, score_factor) == 556);
     assert!(offset_of!(Params, mask) == 560 && offset_of!(Params, dropout) == 600);
-    assert!(size_of::<Scale>() == 32 && size_of::<Scales>() == 128);
+    assert!(size_of::<Scale>() == 32 && size_of::<Scales>() == 136);
     assert!(offset_of!(Params, parts) == 624 && offset_of!(Params, scales) == 664);
-    assert!(offset_of!(Params, output) == 792 && size_of::<Params>() == 800);
+    assert!(offset_of!(Params, output) == 800 && size_of::<Params>() == 808);
     assert!(offset_of!(CombineParams, shift) == 128 && size_of::<CombineParams>() == 144);
-    assert!(offset_of!(QuantizeParams, source) == 176 && size_of::<QuantizeParams>() == 272);
+    assert!(offset_of!(QuantizeParams, source) == 192 && size_of::<QuantizeParams>() == 296);
 };

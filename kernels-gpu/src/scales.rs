@@ -14,6 +14,8 @@ use cuda_std::fragment::m16n8k16;
 use crate::abi::{Params, Scale};
 use crate::config::Config;
 use crate::format::{Scores, Values};
+use crate::quantize::QUERIES;
+use crate::quantize::terms::KEYS;
 use crate::schedule::{Work, divide};
 use crate::softmax::Softmax;
 use crate::tile::{Accumulator, Rows};
@@ -114,12 +116,43 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
         warp.float_from_bits(unsafe { warp.load_global::<4>(address, exists) })
     }
 
-    /// Makes scores of what the sums of products hold; `factors` are the keys'.
+    /// What is added to the scores of the warp's `8 N` keys that begin at `key`, by column tile and key of this lane's; zeros if
+    /// nothing is.
+    ///
+    /// # Safety
+    /// As [`WarpScales::new`].
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    pub unsafe fn terms<C: Config, const N: usize>(&self, work: &Work, key: u32) -> [[W::F32; 2]; N] {
+        let (warp, params, scales) = (self.warp, self.params, &self.params.scales);
+        let mut terms = [[warp.splat_f32(0.0); 2]; N];
+        if C::Scores::TERMS && scales.terms != 0 {
+            const {
+                let tile = QUERIES.is_multiple_of(C::ROWS) && KEYS.is_multiple_of(C::KEYS);
+                assert!(!C::Scores::TERMS || tile);
+            }
+            let head = work.batch as u64 * params.q_heads as u64 + work.head as u64;
+            let blocks = params.q.rows.div_ceil(QUERIES as u32) as u64;
+            let block = head * blocks + (work.row / QUERIES as u32) as u64;
+            let first = scales.terms + 4 * (block * scales.term_stride as u64 + key as u64);
+            let place = warp.mul_wide(Accumulator::<W, M, N>::column(warp, 0, 0), 4) + first;
+            let all = warp.less(warp.splat(0), warp.splat(1));
+            for n in 0..N {
+                // SAFETY: the caller's.
+                let pair = unsafe { warp.load_global_x2(place + 32 * n as u64, all) };
+                terms[n] = pair.map(|word| warp.float_from_bits(word));
+            }
+        }
+        terms
+    }
+
+    /// Makes scores of what the sums of products hold; `factors` are the keys', `terms` what is added.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub fn apply<C: Config, const N: usize>(
         &self,
         scores: &mut Accumulator<W, M, N>,
         factors: &ByBlock<W::F32>,
+        terms: &[[W::F32; 2]; N],
     ) {
         if !C::Scores::SCALED {
             return;
@@ -130,7 +163,11 @@ impl<'a, W: Warp, const M: usize> WarpScales<'a, W, M> {
                     let factor = self.rows[m][half] * factors[block];
                     for n in 8 * block..N.min(8 * block + 8) {
                         for r in 2 * half..2 * half + 2 {
-                            scores.tiles[m][n][r] = scores.tiles[m][n][r] * factor;
+                            let score = &mut scores.tiles[m][n][r];
+                            *score = match C::Scores::TERMS {
+                                false => *score * factor,
+                                true => self.warp.fma(*score, factor, terms[n][r % 2]),
+                            };
                         }
                     }
                 }

@@ -29,6 +29,7 @@ pub struct Recipe {
     pub native_rows: usize,
     pub numbers: Numbers,
     pub smooth_k: bool,
+    pub smooth_q: bool,
     pub rotation: bool,
     pub by_channel: bool,
     pub smooth_v: bool,
@@ -45,6 +46,7 @@ impl Recipe {
     /// What is done about a problem in eight bits by its plan's kernel, parts and accumulators.
     pub fn of(problem: &Problem, plan: &Plan, device: &DeviceInfo) -> Self {
         let given = problem.input == InputType::F8E4M3;
+        let smooth_q = matches!(problem.precision, Precision::NvFp4(NvFp4 { smooth_q: true, .. }));
         let fp8 = match problem.precision {
             Precision::Fp8(fp8) => fp8,
             Precision::NvFp4(NvFp4 { smooth_k, smooth_v, native_rows, .. }) => {
@@ -70,6 +72,7 @@ impl Recipe {
             native_rows: native_rows.min(problem.q_len),
             numbers,
             smooth_k: fp8.smooth_k,
+            smooth_q: smooth_q && problem.q_len - native_rows.min(problem.q_len) >= 64,
             rotation: fp8.rotation,
             by_channel: fp8.value_scales != ValueScales::Block,
             smooth_v: fp8.value_scales == ValueScales::Channel { smooth: true },
@@ -268,6 +271,8 @@ fn rotation_is_a_product_with_the_signs_of_common_bits() {
 
 /// One key/value head.
 struct Head {
+    /// Without their mean, not rounded.
+    keys: Vec<f32>,
     k: Codes,
     k_mean: Vec<f32>,
     v: Codes,
@@ -286,13 +291,14 @@ impl Head {
             };
             let k = given(&call.k[range.clone()], d, k_rows, of_blocks(k_rows, 4));
             let v = given(&call.v[range], d, v_rows, of_blocks(v_rows, 1));
-            return Head { k, k_mean: vec![0.0; d], v, v_mean: vec![0.0; d] };
+            return Head { keys: vec![], k, k_mean: vec![0.0; d], v, v_mean: vec![0.0; d] };
         }
         let (k, v) = (narrow(&call.k[range.clone()]), narrow(&call.v[range]));
         let blocks = call.kv_len.div_ceil(BLOCK);
         let k_mean = if recipe.smooth_k { means(&k, d) } else { vec![0.0; d] };
         let v_mean = if recipe.smooth_v { means(&v, d) } else { vec![0.0; d] };
         let (k, v) = (less(&k, &k_mean), less(&v, &v_mean));
+        let keys = k.clone();
         let k = if recipe.rotation { rotated(&k, d) } else { k };
         let group = |row: usize| row / BLOCK * 4 + row % 8 / 2;
         let k = recipe.scores(&k, d, 4 * blocks, group);
@@ -314,7 +320,7 @@ impl Head {
         } else {
             quantize(&v, d, blocks, |row| row / BLOCK, recipe.v_largest(), each(e4m3))
         };
-        Head { k, k_mean, v, v_mean }
+        Head { keys, k, k_mean, v, v_mean }
     }
 }
 
@@ -339,23 +345,43 @@ impl Call {
                 let (batch, head) = (head / self.q_heads, head % self.q_heads);
                 let q = &self.q[index * d..(index + 1) * d];
                 let scale = given.map(|[q, ..]| q[index]);
-                self.row(recipe, (q, scale), &heads[batch * self.kv_heads + head / group], self.visible(row))
+                let mean = self.mean_query(recipe, index);
+                self.row(
+                    recipe,
+                    (q, scale),
+                    &mean,
+                    &heads[batch * self.kv_heads + head / group],
+                    self.visible(row),
+                )
             })
             .collect();
         let (o, lse): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         Answer { o: o.concat(), lse }
     }
 
+    /// The mean of those queries that are smoothed together with one; zeros if none are.
+    fn mean_query(&self, recipe: &Recipe, index: usize) -> Vec<f32> {
+        let (d, row) = (self.head_dim, index % self.q_len);
+        if !recipe.smooth_q || row < recipe.native_rows {
+            return vec![0.0; d];
+        }
+        let first = row - (row - recipe.native_rows) % 128;
+        let rows = index - row + first..index - row + self.q_len.min(first + 128);
+        means(&narrow(&self.q[rows.start * d..rows.end * d]), d)
+    }
+
     fn row(
         &self,
         recipe: &Recipe,
         (exact, given_scale): (&[f64], Option<f64>),
+        mean: &[f32],
         head: &Head,
         visible: usize,
     ) -> (Vec<f64>, f64) {
         let (d, scale) = (self.head_dim, f64::from(self.scale));
         let q = narrow(exact);
         let shift: f64 = q.iter().zip(&head.k_mean).map(|(q, m)| f64::from(*q) * f64::from(*m)).sum();
+        let q = less(&q, mean);
         let q = if recipe.rotation { rotated(&q, d) } else { q };
         let q = match given_scale {
             Some(scale) => given(exact, d, &[scale], vec![scale]),
@@ -364,7 +390,16 @@ impl Call {
         let keep = |x: f64| if recipe.numbers == Numbers::Int8 { x } else { recipe.keep(x) };
         let score = |key: usize| {
             let products = q.codes.iter().zip(&head.k.codes[key * d..][..d]).map(|(a, b)| a * b);
-            sum(products, keep) * q.scales[0] * head.k.scales[key / BLOCK * 4 + key % 8 / 2] * scale
+            let lacks: f64 = match recipe.smooth_q {
+                true => mean
+                    .iter()
+                    .zip(&head.keys[key * d..][..d])
+                    .map(|(q, k)| f64::from(*q) * f64::from(*k))
+                    .sum(),
+                false => 0.0,
+            };
+            let score = sum(products, keep) * q.scales[0] * head.k.scales[key / BLOCK * 4 + key % 8 / 2];
+            (score + lacks) * scale
         };
         let parts = (0..visible).step_by(recipe.part).map(|first| {
             let keys = first..visible.min(first.saturating_add(recipe.part));

@@ -22,6 +22,7 @@ impl Quantized {
             k: matrices(k, &params.k, problem.kv_heads, &of.k, scales[1]),
             v: matrices(v, &params.v, problem.kv_heads, &of.v, scales[2]),
             shift: vec![0.0; problem.batch * q_heads * params.q.rows as usize],
+            terms: vec![],
         }
     }
 }

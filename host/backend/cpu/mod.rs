@@ -17,6 +17,7 @@ use std::time::Instant;
 use bytemuck::{cast_slice, cast_slice_mut};
 use ffpa_kernels_gpu::abi::{Matrices, Params};
 use ffpa_kernels_gpu::config::Dtype;
+use ffpa_kernels_gpu::quantize::QUERIES;
 use float8::F8E4M3;
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -184,7 +185,8 @@ fn forward<T: Element>(plan: &Plan, tensors: &mut HostTensors<'_>, steps: &Steps
     let params = Params { q, k: kv, v: kv, ..plan.params };
     let inputs = [&quantized.q, &quantized.k, &quantized.v].map(Vec::as_slice);
     let rounding = Rounding::of(plan.kernel.arithmetic);
-    let few = FewBits { shift: &quantized.shift, tile: plan.kernel.keys, rounding };
+    let (shift, terms) = (&quantized.shift, &quantized.terms);
+    let few = FewBits { shift, terms, tile: plan.kernel.keys, rounding };
     attend::<f32, T>(plan, &params, inputs, mask, results, steps, Some(few));
 }
 
@@ -199,6 +201,8 @@ struct Results<'a, T> {
 struct FewBits<'a> {
     /// What all scores of each query row lack.
     shift: &'a [f32],
+    /// What is added to the scores of some rows and each key; empty if nothing is.
+    terms: &'a [f32],
     /// Keys of a tile: probabilities are rounded relative to the largest score so far.
     tile: usize,
     /// To what.
@@ -228,7 +232,12 @@ fn attend<S: Source, T: Element>(
             let rows = |data, matrices, head| Rows::new(data, matrices, batch, head, problem.head_dim);
             let (q, k, v) =
                 (rows(q, &params.q, head), rows(k, &params.k, kv_head), rows(v, &params.v, kv_head));
-            block.run(&Modifier { params, mask, batch, head }, &q, &k, &v, row);
+            // Blocks of rows are parts of those that share terms.
+            let place = (batch * q_heads + head) * (params.q.rows as usize).div_ceil(QUERIES) + row / QUERIES;
+            let kv_len = params.k.rows as usize;
+            let terms = few.filter(|few| !few.terms.is_empty());
+            let terms = terms.map_or(&[][..], |few| &few.terms[place * kv_len..][..kv_len]);
+            block.run(&Modifier { params, mask, batch, head }, [&q, &k, &v], terms, row);
             let shift = few.map(|few| few.shift);
             store(block, params, [batch, head, row], shift, &output, lse.as_ref());
             steps.step();

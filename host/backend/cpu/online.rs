@@ -105,21 +105,20 @@ impl Block {
         }
     }
 
-    /// Computes the rows from `first_row` on.
+    /// Computes the rows from `first_row` on. `terms`, if there are any, are added to each row's scores.
     pub fn run<T: Source>(
         &mut self,
         call: &Modifier<'_>,
-        q: &Rows<'_, T>,
-        k: &Rows<'_, T>,
-        v: &Rows<'_, T>,
+        tensors: [&Rows<'_, T>; 3],
+        terms: &[f32],
         first_row: usize,
     ) {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: the processor has the features.
-            return unsafe { self.run_avx2(call, q, k, v, first_row) };
+            return unsafe { self.run_avx2(call, tensors, terms, first_row) };
         }
-        self.run_with::<T, false>(call, q, k, v, first_row);
+        self.run_with::<T, false>(call, tensors, terms, first_row);
     }
 
     /// The same code, compiled for wider vectors.
@@ -128,21 +127,19 @@ impl Block {
     unsafe fn run_avx2<T: Source>(
         &mut self,
         call: &Modifier<'_>,
-        q: &Rows<'_, T>,
-        k: &Rows<'_, T>,
-        v: &Rows<'_, T>,
+        tensors: [&Rows<'_, T>; 3],
+        terms: &[f32],
         first_row: usize,
     ) {
-        self.run_with::<T, true>(call, q, k, v, first_row);
+        self.run_with::<T, true>(call, tensors, terms, first_row);
     }
 
     #[inline(always)]
     fn run_with<T: Source, const FMA: bool>(
         &mut self,
         call: &Modifier<'_>,
-        q: &Rows<'_, T>,
-        k: &Rows<'_, T>,
-        v: &Rows<'_, T>,
+        [q, k, v]: [&Rows<'_, T>; 3],
+        terms: &[f32],
         first_row: usize,
     ) {
         let params = call.params;
@@ -165,6 +162,10 @@ impl Block {
             let q = Matrix { data: &self.q, stride: self.head_dim };
             let kt = Matrix { data: &self.k, stride: tile };
             self.scores.fill(0.0);
+            if !terms.is_empty() {
+                let terms = &terms[key..keys.min(key + tile)];
+                self.scores.chunks_mut(tile).for_each(|row| row[..terms.len()].copy_from_slice(terms));
+            }
             multiply_add::<FMA>([ROWS, tile, self.head_dim], q, kt, &mut self.scores, tile);
             for (row, visible) in visible.iter().enumerate() {
                 let visible = visible.saturating_sub(key).min(tile);

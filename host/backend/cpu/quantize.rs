@@ -5,6 +5,7 @@
 use ffpa_kernels_gpu::abi::QuantizeParams;
 use ffpa_kernels_gpu::config::Arithmetic;
 use ffpa_kernels_gpu::format::nvfp4;
+use ffpa_kernels_gpu::quantize::QUERIES;
 use ffpa_kernels_gpu::quantize::rows::LEAST;
 use ffpa_kernels_gpu::quantize::statistics::WARPS;
 use ffpa_kernels_gpu::scales::BLOCK;
@@ -24,6 +25,8 @@ pub struct Quantized {
     pub v: Vec<f32>,
     /// Each query row's product with the mean key, `[batch, q_heads, q_len]`.
     pub shift: Vec<f32>,
+    /// Products of the mean queries that were subtracted and the keys, `[batch, q_heads, row blocks, kv_len]`; empty if none were.
+    pub terms: Vec<f32>,
 }
 
 /// The nearest e4m3 number; beyond the largest, that.
@@ -126,20 +129,25 @@ impl Numbers {
 
 /// Columns' sums, in the order in which threads and CTAs add them.
 fn sums(params: &QuantizeParams, rows: &[f32], columns: usize) -> Vec<f32> {
-    let groups = (32 * WARPS) >> params.lanes_log2;
     let mut all: Option<Vec<f32>> = None;
     for chunk in rows.chunks(params.chunk_rows as usize * columns) {
-        let mut of_chunk: Option<Vec<f32>> = None;
-        for group in 0..groups {
-            let mut of_group = vec![0.0; columns];
-            for row in chunk.chunks(columns).skip(group).step_by(groups) {
-                add(&mut of_group, row);
-            }
-            of_chunk = Some(joined(of_chunk, of_group));
-        }
-        all = Some(joined(all, of_chunk.unwrap_or_default()));
+        all = Some(joined(all, sums_of_chunk(params, chunk, columns)));
     }
     all.unwrap_or_else(|| vec![0.0; columns])
+}
+
+/// Those of a CTA's rows.
+fn sums_of_chunk(params: &QuantizeParams, chunk: &[f32], columns: usize) -> Vec<f32> {
+    let groups = (32 * WARPS) >> params.lanes_log2;
+    let mut of_chunk: Option<Vec<f32>> = None;
+    for group in 0..groups {
+        let mut of_group = vec![0.0; columns];
+        for row in chunk.chunks(columns).skip(group).step_by(groups) {
+            add(&mut of_group, row);
+        }
+        of_chunk = Some(joined(of_chunk, of_group));
+    }
+    of_chunk.unwrap_or_default()
 }
 
 fn add(to: &mut [f32], values: &[f32]) {
@@ -217,12 +225,26 @@ impl Quantized {
             .into_par_iter()
             .map(|index| {
                 let kv_head = index / q_heads * kv_heads + index % q_heads / (q_heads / kv_heads);
-                quantize_queries(numbers, params, widened(q, &params.q, q_heads, index), &keys[kv_head].1)
+                let rows = widened(q, &params.q, q_heads, index);
+                let shift = products(&rows, &keys[kv_head].1);
+                let (rows, means) = smooth_queries(params, rows, columns);
+                let mut terms = Vec::new();
+                if !means.is_empty() {
+                    let mut exact = widened(k, &params.k, kv_heads, kv_head);
+                    subtract(&mut exact, &keys[kv_head].1);
+                    means.chunks(columns).for_each(|mean| terms.extend(products(&exact, mean)));
+                }
+                (quantize_queries(numbers, params, rows, columns), shift, terms)
             })
             .collect();
-        let (q, shift): (Vec<_>, Vec<_>) = queries.into_iter().unzip();
-        let k: Vec<_> = keys.into_iter().map(|(k, _)| k).collect();
-        Quantized { q: q.concat(), k: k.concat(), v: values.concat(), shift: shift.concat() }
+        let mut all = Quantized { q: vec![], k: vec![], v: values.concat(), shift: vec![], terms: vec![] };
+        for (q, shift, terms) in queries {
+            all.q.extend(q);
+            all.shift.extend(shift);
+            all.terms.extend(terms);
+        }
+        keys.into_iter().for_each(|(k, _)| all.k.extend(k));
+        all
     }
 }
 
@@ -302,18 +324,38 @@ fn of_columns(
     }
 }
 
-/// A head's queries, and their products with the mean key.
+/// Each row's product with another, one column after the other.
+fn products(rows: &[f32], other: &[f32]) -> Vec<f32> {
+    let product = |row: &[f32]| row.iter().zip(other).map(|(x, y)| x * y).sum();
+    rows.chunks(other.len()).map(product).collect()
+}
+
+/// A head's queries without the means of some rows each, if these are to be subtracted, and those.
+fn smooth_queries(params: &QuantizeParams, mut rows: Vec<f32>, columns: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut means = Vec::new();
+    if params.smooth_q != 0 {
+        for block in rows.chunks_mut(QUERIES * columns) {
+            let count = (block.len() / columns) as f32;
+            let mean: Vec<f32> =
+                sums_of_chunk(params, block, columns).into_iter().map(|sum| sum / count).collect();
+            subtract(block, &mean);
+            means.extend(mean);
+        }
+    }
+    (rows, means)
+}
+
+/// A head's queries.
 fn quantize_queries(
     numbers: Numbers,
     params: &QuantizeParams,
     mut rows: Vec<f32>,
-    mean: &[f32],
-) -> (Vec<f32>, Vec<f32>) {
-    let shift = rows.chunks(mean.len()).map(|row| row.iter().zip(mean).map(|(x, m)| x * m).sum()).collect();
+    columns: usize,
+) -> Vec<f32> {
     rotate(params, &mut rows);
-    for row in rows.chunks_mut(mean.len()) {
+    for row in rows.chunks_mut(columns) {
         let factors = factors(magnitude(&*row), numbers.largest);
         numbers.round_trip(row, factors);
     }
-    (rows, shift)
+    rows
 }

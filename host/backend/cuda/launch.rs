@@ -13,10 +13,8 @@ use crate::plan::Plan;
 /// One of a plan's passes, its kernels loaded.
 pub struct Pass<'p> {
     pub plan: &'p Plan,
-    /// Null if nothing is quantised, or needs no statistics.
-    pub statistics: Pointer,
-    /// Null if nothing is quantised.
-    pub quantize: Pointer,
+    /// Those of its quantisation, in their order.
+    pub quantize: Vec<Pointer>,
     pub forward: Pointer,
     /// Null if there is nothing to combine.
     pub combine: Pointer,
@@ -45,11 +43,9 @@ fn launch_pass(
     let Placement { quantize, mut forward, combine } = plan.place(addresses);
     forward.maps = maps.of(plan, &forward)?;
     if let (Some(params), Some(quantization)) = (quantize, &plan.quantization) {
-        if let Some((kernel, grid)) = quantization.statistics {
-            start(pass.statistics, &kernel.entry(), grid, params, stream)?;
+        for (function, (kernel, grid)) in pass.quantize.iter().zip(&quantization.launches) {
+            start(*function, &kernel.entry(), *grid, params, stream)?;
         }
-        let (kernel, grid) = quantization.rows;
-        start(pass.quantize, &kernel.entry(), grid, params, stream)?;
     }
     start(pass.forward, &plan.kernel.entry(), plan.grid, forward, stream)?;
     match (combine, &plan.combination) {

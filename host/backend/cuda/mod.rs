@@ -120,12 +120,12 @@ impl Cuda {
     fn passes<'p>(&self, plan: &'p Plan) -> Result<Vec<Pass<'p>>, Error> {
         let load = |entry: Option<Entry>| entry.map_or(Ok(null_mut()), |entry| self.function(&entry));
         let pass = |plan: &'p Plan| {
-            let quantization = plan.quantization.as_ref();
-            let statistics = quantization.and_then(|q| q.statistics).map(|(kernel, _)| kernel.entry());
+            let launches = plan.quantization.iter().flat_map(|quantization| &quantization.launches);
             Ok(Pass {
                 plan,
-                statistics: load(statistics)?,
-                quantize: load(quantization.map(|q| q.rows.0.entry()))?,
+                quantize: launches
+                    .map(|(kernel, _)| self.function(&kernel.entry()))
+                    .collect::<Result<_, _>>()?,
                 forward: self.function(&plan.kernel.entry())?,
                 combine: load(plan.combination.as_ref().map(|c| c.kernel.entry()))?,
             })

@@ -4,7 +4,7 @@ use super::{Entry, runs};
 use crate::abi::QuantizeParams;
 use crate::config::{Arch, Family};
 use crate::format::nvfp4;
-use crate::quantize::{rows, statistics};
+use crate::quantize::{rows, statistics, terms};
 
 /// What a quantising kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Stage {
     Rows,
     /// Rows to NVFP4.
     NvFp4,
+    /// What scores lack when the means of queries are subtracted from them.
+    Terms,
 }
 
 /// What the host knows of a quantising kernel.
@@ -41,6 +43,7 @@ impl Quantize {
         32 * match self.stage {
             Stage::Statistics => statistics::WARPS,
             Stage::Rows | Stage::NvFp4 => rows::WARPS,
+            Stage::Terms => terms::WARPS,
         }
     }
 
@@ -57,7 +60,7 @@ impl Quantize {
         match self.stage {
             Stage::Statistics => !matches!(family, Family::Native),
             Stage::Rows => matches!(family, Family::Fp8),
-            Stage::NvFp4 => matches!(family, Family::NvFp4),
+            Stage::NvFp4 | Stage::Terms => matches!(family, Family::NvFp4),
         }
     }
 
@@ -67,6 +70,7 @@ impl Quantize {
             Stage::Statistics => (statistics::SHARED_BYTES, statistics::BARRIERS),
             Stage::Rows => (rows::shared_bytes(self.head_dim), rows::BARRIERS),
             Stage::NvFp4 => (rows::shared_bytes(self.head_dim), rows::NVFP4_BARRIERS),
+            Stage::Terms => (terms::shared_bytes(self.head_dim), terms::BARRIERS),
         };
         Entry {
             name: self.name,
@@ -78,7 +82,7 @@ impl Quantize {
             spill_allowance: 0,
             ptx_version: match self.stage {
                 Stage::Rows | Stage::NvFp4 if self.arch == Arch::Sm89 => Some("8.1"),
-                Stage::Rows | Stage::NvFp4 | Stage::Statistics => None,
+                Stage::Rows | Stage::NvFp4 | Stage::Statistics | Stage::Terms => None,
             },
         }
     }
@@ -104,6 +108,7 @@ macro_rules! quantizes {
     };
 
     (@run Statistics $d:literal) => { statistics::statistics };
+    (@run Terms $d:literal) => { terms::terms };
     (@run NvFp4 $d:literal) => { quantizes!(@nvfp4 Additions $d) };
     (@run NvFp4Instruction $d:literal) => { quantizes!(@nvfp4 Instruction $d) };
     (@nvfp4 $rounding:ident $d:literal) => {
@@ -126,6 +131,7 @@ macro_rules! quantizes {
     };
 
     (@stage Statistics) => { Stage::Statistics };
+    (@stage Terms) => { Stage::Terms };
     (@stage NvFp4) => { Stage::NvFp4 };
     (@stage NvFp4Instruction) => { Stage::NvFp4 };
     (@stage $kind:ident) => { Stage::Rows };
@@ -171,6 +177,9 @@ quantizes! {
     quantize_nvfp4_64_sm89: Sm89 NvFp4 D 64 min_blocks 2;
     quantize_nvfp4_128_sm89: Sm89 NvFp4 D 128 min_blocks 2;
     quantize_nvfp4_256_sm89: Sm89 NvFp4 D 256 min_blocks 2;
+    terms_sm89: Sm89 Terms D 256 min_blocks 4;
+    terms_sm90a: Sm90a Terms D 256 min_blocks 4;
+    terms_sm120f: Sm120f Terms D 256 min_blocks 4;
     quantize_nvfp4_64_sm90a: Sm90a NvFp4 D 64 min_blocks 2;
     quantize_nvfp4_128_sm90a: Sm90a NvFp4 D 128 min_blocks 2;
     quantize_nvfp4_256_sm90a: Sm90a NvFp4 D 256 min_blocks 2;

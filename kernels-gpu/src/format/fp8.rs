@@ -165,6 +165,7 @@ impl<P: Product> Scores for E4m3<P> {
     const RECORD: Record = Record::Dense(1);
     const STEP: usize = m16n8k32::K;
     const SCALED: bool = true;
+    const TERMS: bool = false;
     const UNIT: f32 = 1.0;
     type Fragments = Dense;
     type Sum<W: Warp> = W::F32;
@@ -190,6 +191,7 @@ impl<P> Scores for Int8<P> {
     const RECORD: Record = Record::Dense(1);
     const STEP: usize = m16n8k32::K;
     const SCALED: bool = true;
+    const TERMS: bool = false;
     const UNIT: f32 = 1.0;
     type Fragments = Dense;
     type Sum<W: Warp> = W::U32;

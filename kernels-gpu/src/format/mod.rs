@@ -161,6 +161,8 @@ pub trait Scores {
     const STEP: usize;
     /// Whether Q and K have [`scales`](crate::scales).
     const SCALED: bool;
+    /// Whether something may be added to scores of some rows and a key.
+    const TERMS: bool;
     /// What the sums are to be multiplied with, beside scales.
     const UNIT: f32;
     /// What the operands are.
@@ -286,6 +288,7 @@ impl<E: Element> Scores for E {
     const RECORD: Record = Record::Dense(2);
     const STEP: usize = m16n8k16::K;
     const SCALED: bool = false;
+    const TERMS: bool = false;
     const UNIT: f32 = 1.0;
     type Fragments = Dense;
     type Sum<W: Warp> = W::F32;

@@ -52,7 +52,9 @@ pub unsafe fn persist_d<W, C, T, const M: usize, const N: usize, const O: usize>
         unsafe { matmul::add_scores::<W, C, M, N>(warp, &mut sums, query, keys, C::D) };
         tiles.release_keys(key);
         let mut scores = matmul::scores::<W, C, M, N>(warp, &sums);
-        scales.apply::<C, N>(&mut scores, &key_scales);
+        // SAFETY: see above.
+        let terms = unsafe { scales.terms::<C, N>(&work, key) };
+        scales.apply::<C, N>(&mut scores, &key_scales, &terms);
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
         // SAFETY: the caller's.

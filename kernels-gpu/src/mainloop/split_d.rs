@@ -77,7 +77,9 @@ pub unsafe fn split_d<W, C, P, const M: usize, const N: usize, const O: usize>(
         }
 
         let mut scores = matmul::scores::<W, C, M, N>(warp, &sums);
-        scales.apply::<C, N>(&mut scores, &key_scales);
+        // SAFETY: see above.
+        let terms = unsafe { scales.terms::<C, N>(&work, key + warp_key) };
+        scales.apply::<C, N>(&mut scores, &key_scales, &terms);
 
         let (row, tile_end) = (work.row + warp_row, key + C::KEYS as u32);
         // SAFETY: see above.

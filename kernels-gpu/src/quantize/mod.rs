@@ -14,6 +14,7 @@ mod numbers;
 mod prepared;
 pub mod rows;
 pub mod statistics;
+pub mod terms;
 mod transposed;
 
 use cuda_std::Warp;
@@ -23,6 +24,9 @@ use crate::format::Element;
 
 /// Columns of a chunk of 16 bytes of the source.
 pub const COLUMNS: usize = 8;
+
+/// Rows of Q whose mean is subtracted together ("SageAttention3", section 3.1).
+pub const QUERIES: usize = 128;
 
 /// Chunks of rows that statistics are left of, at most.
 pub const CHUNKS: u32 = 16;

@@ -21,6 +21,8 @@ pub(super) enum Side {
 pub(super) trait Numbers {
     /// The largest.
     const LARGEST: f32;
+    /// Whether the mean of some rows may be subtracted from each query.
+    const SMOOTH_QUERIES: bool;
 
     /// Where in a row the numbers of a lane's first chunk of eight columns are, in bytes.
     fn lane_place<W: Warp>(warp: W, chunk: W::U32) -> W::U32;
@@ -54,6 +56,7 @@ macro_rules! bytes {
     ($kind:ident, $largest:expr, $pack:ident) => {
         impl Numbers for $kind {
             const LARGEST: f32 = $largest;
+            const SMOOTH_QUERIES: bool = false;
 
             #[cfg_attr(target_arch = "nvptx64", inline(always))]
             fn lane_place<W: Warp>(_warp: W, chunk: W::U32) -> W::U32 {
@@ -86,6 +89,7 @@ const LINE_CHUNKS: u32 = nvfp4::LINE_ELEMENTS as u32 / 8;
 
 impl<R: Rounding> Numbers for NvFp4<R> {
     const LARGEST: f32 = nvfp4::LARGEST;
+    const SMOOTH_QUERIES: bool = true;
 
     /// The row's beginning.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]

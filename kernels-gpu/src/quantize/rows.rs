@@ -12,7 +12,7 @@ use super::block::{Block, Rows};
 use super::columns::SharedColumns;
 use super::numbers::{E4m3, Int8, Numbers, NvFp4, Side};
 use super::prepared::{Change, Prepared};
-use super::{ByColumn, COLUMNS, unpack};
+use super::{ByColumn, COLUMNS, QUERIES, unpack};
 use crate::abi::{Columns, QuantizeParams};
 use crate::config::Dtype;
 use crate::format::nvfp4::Rounding;
@@ -332,15 +332,39 @@ impl<
         }
     }
 
+    /// The mean query of those that a block of a head is of.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    #[track_caller]
+    unsafe fn mean_query(&self, head: u32, block: u32) -> ByColumn<W, PIECES> {
+        let (warp, params) = (self.warp, self.params);
+        let blocks = params.q.rows.div_ceil(QUERIES as u32);
+        let number = head as u64 * blocks as u64 + (block / (QUERIES / BLOCK) as u32) as u64;
+        let first = params.q_means + number * params.head_dim as u64 * 4;
+        let mut mean = self.zeros();
+        for piece in 0..PIECES {
+            let place = warp.mul_wide(self.chunk(piece), 4 * COLUMNS as u32) + first;
+            let exists = self.piece_exists(piece, params.head_dim);
+            // SAFETY: the caller's; what does not exist is not read.
+            let [[a, b, c, d], [e, f, g, h]] =
+                unsafe { [warp.load_global_x4(place, exists), warp.load_global_x4(place + 16, exists)] };
+            mean[piece] = [a, b, c, d, e, f, g, h].map(|word| warp.float_from_bits(word));
+        }
+        mean
+    }
+
     /// A row with a scale each, and its product with the mean key if that is wanted.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
     unsafe fn queries<N: Numbers>(&self, which: (u32, u32), mean: &ByColumn<W, PIECES>) {
         let (warp, params) = (self.warp, self.params);
-        let change = Change { mean: self.zeros(), rotated: ROTATED };
         let first_row = warp.mul_wide(self.first_row(), 4);
         let mut block = self.first_block::<N>(&params.q, params.q8, params.q_heads, which);
         for _ in 0..block.count(params) {
+            let mut change = Change { mean: self.zeros(), rotated: ROTATED };
+            if N::SMOOTH_QUERIES && params.smooth_q != 0 {
+                // SAFETY: the caller's.
+                change.mean = unsafe { self.mean_query(which.0, block.number) };
+            }
             for step in 0..self.steps() {
                 // SAFETY: the caller's, here and below.
                 let rows = unsafe { self.load(&block, step) };

@@ -1,8 +1,8 @@
-//! What is wanted of the columns of K and V, of some rows at a time.
+//! What is wanted of the columns of K and V, and of Q, of some rows at a time.
 
 use cuda_std::Warp;
 
-use super::{COLUMNS, Eight, columns_of, unpack};
+use super::{COLUMNS, Eight, QUERIES, columns_of, unpack};
 use crate::abi::{Columns, Matrices, QuantizeParams};
 use crate::config::Dtype;
 use crate::format::{Bf16, Element, F16};
@@ -19,35 +19,52 @@ pub const SHARED_BYTES: usize = KINDS * COLUMNS * PLANE as usize;
 /// Bytes from one column's floats to the next's: four banks on, so that neither those who write a column of all threads nor those
 /// who read neighbouring columns meet in a bank.
 const PLANE: u32 = (32 * WARPS as u32 + 4) * 4;
-/// Barriers in the code: for each type of sources one for K and one for V.
-pub const BARRIERS: usize = 2 * 2;
+/// Barriers in the code: for each type of sources one for K, one for V and one for Q.
+pub const BARRIERS: usize = 2 * 3;
 
 /// Rows whose loads are in flight together.
 const BATCH: usize = 8;
 
-/// One CTA's work: a chunk of the rows of K, or V, of one head.
+/// One CTA's work: a chunk of the rows of K, or V, of one head, or [`QUERIES`] rows of Q.
 ///
 /// Threads stand side by side along a row, eight columns each, and one group of them below the other; each goes down in steps
 /// of all groups.
 ///
 /// # Safety
 /// `params` describes live buffers, as [`QuantizeParams`] documents, and the grid has a CTA for each chunk of each head of K
-/// and of V.
+/// and of V, and then for each block of rows of each head of Q if its means are wanted.
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 #[track_caller]
 pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
-    let (rest, chunk) = divide(warp.block_idx_x(), params.chunks);
-    let (head_of_batch, matrix) = divide(rest, 2);
-    let (batch, head) = divide(head_of_batch, params.kv_heads);
-    let which = if matrix == 0 { &params.k } else { &params.v };
-    let rows = (which.rows - (chunk * params.chunk_rows).min(which.rows)).min(params.chunk_rows);
-    let from = source(which, batch, head, params).skip_rows(chunk * params.chunk_rows);
+    let chunks = 2 * params.batch * params.kv_heads * params.chunks;
+    let of_queries = warp.block_idx_x() >= chunks;
+    let (which, heads, (head_of_batch, chunk), chunk_rows) = match of_queries {
+        false => {
+            let (rest, chunk) = divide(warp.block_idx_x(), params.chunks);
+            let (head, matrix) = divide(rest, 2);
+            let which = if matrix == 0 { Which::K } else { Which::V };
+            (which, params.kv_heads, (head, chunk), params.chunk_rows)
+        }
+        true => {
+            let blocks = params.q.rows.div_ceil(QUERIES as u32);
+            let place = divide(warp.block_idx_x() - chunks, blocks);
+            (Which::Q, params.q_heads, place, QUERIES as u32)
+        }
+    };
+    let matrices = match which {
+        Which::Q => &params.q,
+        Which::K => &params.k,
+        Which::V => &params.v,
+    };
+    let (batch, head) = divide(head_of_batch, heads);
+    let rows = (matrices.rows - (chunk * chunk_rows).min(matrices.rows)).min(chunk_rows);
+    let from = source(matrices, batch, head, params).skip_rows(chunk * chunk_rows);
     let cta = Cta { warp, params, head: head_of_batch as u64, chunk };
     // SAFETY: the caller's.
     unsafe {
         match params.source {
-            Dtype::F16 => cta.run::<F16>(matrix == 0, &from, rows),
-            Dtype::Bf16 => cta.run::<Bf16>(matrix == 0, &from, rows),
+            Dtype::F16 => cta.run::<F16>(which, &from, rows),
+            Dtype::Bf16 => cta.run::<Bf16>(which, &from, rows),
         }
     }
 }
@@ -56,6 +73,14 @@ pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
 #[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub(super) fn source(matrices: &Matrices, batch: u32, head: u32, params: &QuantizeParams) -> GlobalTile {
     GlobalTile::new(matrices, batch, head, params.head_dim / COLUMNS as u32)
+}
+
+/// Whose columns a CTA walks over.
+#[derive(Clone, Copy)]
+enum Which {
+    Q,
+    K,
+    V,
 }
 
 /// Rows of a thread that are loaded together.
@@ -80,24 +105,43 @@ struct Cta<'a, W> {
 impl<W: Warp> Cta<'_, W> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn run<E: Element>(&self, keys: bool, from: &GlobalTile, rows: u32) {
+    unsafe fn run<E: Element>(&self, which: Which, from: &GlobalTile, rows: u32) {
         let (warp, params) = (self.warp, self.params);
         // SAFETY: the caller's.
         unsafe {
-            if keys {
-                if params.smooth_k != 0 {
+            match which {
+                Which::Q => {
                     let [sums] = self.walk::<E, 1>(from, rows, [0.0], |[sum], x| [sum + x]);
-                    self.combine(&[sums], Columns::KeySum, 0);
+                    let blocks = params.q.rows.div_ceil(QUERIES as u32);
+                    let block = self.head * blocks as u64 + self.chunk as u64;
+                    let to = params.q_means + block * params.head_dim as u64 * 4;
+                    let count = warp.splat_f32(rows as f32);
+                    self.combine(&[sums], 0, |_| to, |sum| warp.divide(sum, count));
                 }
-            } else if params.v_by_columns != 0 {
-                const LEAST: f32 = f32::NEG_INFINITY;
-                let add = |[sum, highest, lowest]: [_; 3], x| {
-                    [sum + x, warp.maximum(highest, x), warp.maximum(lowest, -x)]
-                };
-                let states = self.walk::<E, KINDS>(from, rows, [0.0, LEAST, LEAST], add);
-                self.combine(&states, Columns::ValueSum, (params.smooth_v == 0).into());
+                Which::K if params.smooth_k != 0 => {
+                    let [sums] = self.walk::<E, 1>(from, rows, [0.0], |[sum], x| [sum + x]);
+                    self.combine(&[sums], 0, |s| self.left(Columns::KeySum, s), |sum| sum);
+                }
+                Which::V if params.v_by_columns != 0 => {
+                    const LEAST: f32 = f32::NEG_INFINITY;
+                    let add = |[sum, highest, lowest]: [_; 3], x| {
+                        [sum + x, warp.maximum(highest, x), warp.maximum(lowest, -x)]
+                    };
+                    let states = self.walk::<E, KINDS>(from, rows, [0.0, LEAST, LEAST], add);
+                    let wanted = (params.smooth_v == 0).into();
+                    self.combine(&states, wanted, |s| self.left(Columns::ValueSum, s), |x| x);
+                }
+                Which::K | Which::V => {}
             }
         }
+    }
+
+    /// Where the `s`th statistic from one on of this chunk of rows is left: those of a head lie one behind the other, those of
+    /// each chunk too.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    fn left(&self, first: Columns, s: u32) -> u64 {
+        let row = s * self.params.chunks + self.chunk;
+        columns_of(self.params, first, self.head) + row as u64 * self.params.head_dim as u64 * 4
     }
 
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
@@ -184,11 +228,17 @@ impl<W: Warp> Cta<'_, W> {
         }
     }
 
-    /// All groups' columns, one after the other, to where the chunk's are left: of the `first` statistic the sum, of those behind
-    /// it the largest; those before the `wanted`th are not. Each warp takes 32 columns of a statistic at a time.
+    /// All groups' columns, one after the other, to where `to` has the `s`th statistic, `finished`: of the first the sum, of those
+    /// behind it the largest; those before the `wanted`th are not. Each warp takes 32 columns of a statistic at a time.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[track_caller]
-    unsafe fn combine<const S: usize>(&self, states: &[Eight<W>; S], first: Columns, wanted: u32) {
+    unsafe fn combine<const S: usize>(
+        &self,
+        states: &[Eight<W>; S],
+        wanted: u32,
+        to: impl Fn(u32) -> u64,
+        finished: impl Fn(W::F32) -> W::F32,
+    ) {
         let (warp, params) = (self.warp, self.params);
         let plane = |s: u32, c: u32| (s * COLUMNS as u32 + c) * PLANE + warp.shared_base();
         for s in 0..S {
@@ -225,11 +275,8 @@ impl<W: Warp> Cta<'_, W> {
                 }
                 group += 8;
             }
-            // Statistics of a head lie one behind the other, those of each chunk of rows too.
-            let row = s * params.chunks + self.chunk;
-            let to = columns_of(params, first, self.head) + row as u64 * params.head_dim as u64 * 4;
             // SAFETY: the caller's.
-            unsafe { warp.store_global_f32(warp.mul_wide(column, 4) + to, all, exists) };
+            unsafe { warp.store_global_f32(warp.mul_wide(column, 4) + to(s), finished(all), exists) };
             turn += WARPS as u32;
         }
     }

@@ -91,6 +91,7 @@ impl<F: Product> Scores for NvFp4<F> {
     const RECORD: Record = Record::Scaled;
     const STEP: usize = F::STEP;
     const SCALED: bool = true;
+    const TERMS: bool = true;
     const UNIT: f32 = F::UNIT * F::UNIT;
     type Fragments = F;
     type Sum<W: Warp> = W::F32;
