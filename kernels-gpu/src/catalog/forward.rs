@@ -630,5 +630,5 @@ catalog! {
         bulk_persist_d { stages 2 producer_warps 0 } min_blocks 1 spills 0;
     /// Spills: a few words.
     [fwd_nvfp4_sm120f_persistd_256_tma ScaledNvFp4By64]: Sm120f D 256 rows 128 keys 64 warps 8 plain
-        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 56;
+        bulk_persist_d { stages 1 producer_warps 0 } min_blocks 1 spills 36;
 }

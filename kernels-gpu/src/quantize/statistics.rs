@@ -51,14 +51,15 @@ pub unsafe fn statistics<W: Warp>(warp: W, params: &QuantizeParams) {
             (Which::Q, params.q_heads, place, QUERIES as u32)
         }
     };
+    // Values, not references: a device would have all parameters in local memory to point at some.
     let matrices = match which {
-        Which::Q => &params.q,
-        Which::K => &params.k,
-        Which::V => &params.v,
+        Which::Q => params.q,
+        Which::K => params.k,
+        Which::V => params.v,
     };
     let (batch, head) = divide(head_of_batch, heads);
     let rows = (matrices.rows - (chunk * chunk_rows).min(matrices.rows)).min(chunk_rows);
-    let from = source(matrices, batch, head, params).skip_rows(chunk * chunk_rows);
+    let from = source(&matrices, batch, head, params).skip_rows(chunk * chunk_rows);
     let cta = Cta { warp, params, head: head_of_batch as u64, chunk };
     // SAFETY: the caller's.
     unsafe {
