@@ -359,8 +359,8 @@ impl<
         let (warp, params) = (self.warp, self.params);
         let first_row = warp.mul_wide(self.first_row(), 4);
         let mut block = self.first_block::<N>(&params.q, params.q8, params.q_heads, which);
+        let mut change = Change { mean: self.zeros(), rotated: ROTATED };
         for _ in 0..block.count(params) {
-            let mut change = Change { mean: self.zeros(), rotated: ROTATED };
             if N::SMOOTH_QUERIES && params.smooth_q != 0 {
                 // SAFETY: the caller's.
                 change.mean = unsafe { self.mean_query(which.0, block.number) };
